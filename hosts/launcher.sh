@@ -72,7 +72,8 @@ note_session() {
 } 2>/dev/null
 
 # look_for_compaction [at-a-start]: note a compaction that nothing but the session's file tells of: the line that sets
-# its messages anew, with a snapshot among them. What it holds is counted; a start counts, too, and notes nothing.
+# its messages anew, with a snapshot among them. They are counted, in what came since the last look alone: the count,
+# the size then and the path are noted. A start counts, too, and notes nothing.
 look_for_compaction() {
     whole=$event
     [ -n "$event" ] || event=$(dd if="$kept" bs=4096 count=1)
@@ -81,11 +82,21 @@ look_for_compaction() {
     [ -n "$value" ] && [ -f "$value" ] && [ -d "$at" ] || return
     [ ! -L "$nearest" ] && [ ! -L "$nearest/local" ] && [ ! -L "$at" ] || return
     [ ! -L "$at/$session.snapshots" ] && [ ! -L "$at/$session.compacted" ] || return
-    counted='' count=$(LC_ALL=C grep -c '^{"[$]set":{"messages":.*"type":"user","content":\[{"text":"<state_snapshot>' <"$value")
-    { IFS= read -r counted <"$at/$session.snapshots"; } 2>/dev/null
-    [ "$count" != "${counted:-0}" ] || return
-    printf '%s\n' "$count" >"$at/$session.snapshots"
-    [ "${1-}" = at-a-start ] || : >"$at/$session.compacted"
+    counted='' from='' path=''
+    { IFS=' ' read -r counted from path <"$at/$session.snapshots"; } 2>/dev/null
+    case $counted in '' | *[!0-9]* | 0?* | ?????????*) counted=0 path='' ;; esac
+    case $from in '' | *[!0-9]* | 0?* | ?????????????*) from=0 path='' ;; esac
+    size=$(wc -c <"$value") || return
+    size=$((size)) count=$counted
+    if [ "$path" != "$value" ] || [ "$from" -gt "$size" ]; then from=0 count=0; fi
+    [ "$from" -lt "$size" ] || return
+    # A line that is being written has no end yet, and is looked at when it has.
+    [ -z "$(tail -c +"$size" "$value" | head -c 1)" ] || return
+    new=$(tail -c +"$((from + 1))" "$value" | head -c "$((size - from))" |
+        LC_ALL=C grep -c '^{"[$]set":{"messages":.*"type":"user","content":\[{"text":"<state_snapshot>')
+    count=$((count + new))
+    printf '%s %s %s\n' "$count" "$size" "$value" >"$at/$session.snapshots"
+    [ "$count" = "$counted" ] || [ "${1-}" = at-a-start ] || : >"$at/$session.compacted"
 } 2>/dev/null
 
 is_start() { # a session's first prompt in a process, where no other event says that one starts

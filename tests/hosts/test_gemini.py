@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +17,14 @@ from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import gemini
 from loomctl.runs.machine import launcher_files
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
+from tests.launcher.world import SHELLS
 
 FIXTURES = Path(__file__).parent / "fixtures" / "gemini"
 LAUNCHER = str(CHECKOUT / "bin" / "loomctl")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GREP = shutil.which("grep")
 SESSION = "f2df88c8-6283-4748-bb50-a79c7ddb025e"
 SLIP, KEPT, EARLIER = "0123456789abcdef", "c58f4ba016658056", "ab38ece10021b08b"
 
@@ -131,10 +137,12 @@ def begun(scene: Scene) -> Scene:
     return scene
 
 
-def asked(scene: Scene, word: str, *, session: str = SESSION, **event: Any) -> dict[str, Any]:
+def asked(
+    scene: Scene, word: str, *, session: str = SESSION, shell: Sequence[str] = (), **event: Any
+) -> dict[str, Any]:
     environ = {**scene.environ(None), "GEMINI_SESSION_ID": session, "GEMINI_PROJECT_DIR": str(scene.root)}
     told = json.dumps({"session_id": session, "cwd": str(scene.root), **event}, separators=(",", ":"))
-    ended = run([LAUNCHER, "hook", "--host", "gemini", word], cwd=scene.root, environ=environ, given=told)
+    ended = run([*shell, LAUNCHER, "hook", "--host", "gemini", word], cwd=scene.root, environ=environ, given=told)
     assert ended.code == 0
     return json.loads(ended.stdout) if ended.stdout else {}
 
@@ -173,6 +181,91 @@ def test_a_compaction_that_the_file_shows_primes_the_next_tool_result(begun: Sce
     chat.write_text(json.dumps(compacted(), separators=(",", ":")) + "\n", encoding="utf-8")
     assert "heliotrope" in context(asked(begun, "post-tool-use", transcript_path=str(chat), **tool))
     assert context(asked(begun, "post-tool-use", transcript_path=str(chat), **tool)) == ""
+
+
+TOOL: dict[str, Any] = {"tool_name": "x", "tool_input": {"file_path": "a"}, "tool_response": {"llmContent": "x"}}
+
+
+def line(told: dict[str, Any]) -> str:
+    return json.dumps(told, separators=(",", ":")) + "\n"
+
+
+@pytest.fixture
+def begun_chat(begun: Scene, tmp_path: Path) -> Path:
+    """A long chat, of which the session's first prompt was told."""
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(line(user("x" * 100)) * 2000, encoding="utf-8")
+    asked(begun, "user-prompt-submit", transcript_path=str(chat), prompt="hello")
+    return chat
+
+
+def goes_on(scene: Scene, chat: Path, shell: Sequence[str] = ()) -> str:
+    return context(asked(scene, "post-tool-use", shell=shell, transcript_path=str(chat), **TOOL))
+
+
+def append(chat: Path, text: str) -> None:
+    with chat.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def test_a_compaction_is_looked_for_in_what_is_new_alone(
+    begun: Scene, begun_chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim, log = tmp_path / "shim", tmp_path / "read"
+    shim.mkdir()
+    (shim / "grep").write_text(f'#!/bin/sh\ncat >{log}.in\nwc -c <{log}.in >>{log}\nexec {GREP} "$@" <{log}.in\n')
+    (shim / "grep").chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("PATH", f"{shim}:{os.environ['PATH']}")
+    for _ in range(3):
+        append(begun_chat, line(says("One.")))
+        assert goes_on(begun, begun_chat) == ""
+    assert goes_on(begun, begun_chat) == ""
+    read = [int(size) for size in log.read_text().split()]
+    assert (len(read), max(read) < 1000) == (3, True), read
+    append(begun_chat, line(compacted()))
+    assert "heliotrope" in goes_on(begun, begun_chat)
+    assert goes_on(begun, begun_chat) == ""
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_a_line_that_is_half_written_is_looked_at_when_it_is_whole(
+    begun: Scene, begun_chat: Path, shell: list[str]
+) -> None:
+    told = line(compacted())
+    for half in (told[:20], told[20:-1]):
+        append(begun_chat, half)
+        assert goes_on(begun, begun_chat, shell) == ""
+    append(begun_chat, "\n")
+    assert "heliotrope" in goes_on(begun, begun_chat, shell)
+    assert goes_on(begun, begun_chat, shell) == ""
+
+
+@pytest.mark.parametrize("noted", ["08 09", "1 999999999999999999999", "-1 x", "0x1 0x1"])
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_a_note_of_another_form_counts_for_nothing(
+    begun: Scene, begun_chat: Path, shell: list[str], noted: str
+) -> None:
+    append(begun_chat, line(compacted()))
+    place = begun.store / "local" / "primed" / f"{SESSION}.snapshots"
+    place.write_text(f"{noted} {begun_chat}\n", encoding="utf-8")
+    goes_on(begun, begun_chat, shell)
+    assert place.read_text(encoding="utf-8") == f"1 {begun_chat.stat().st_size} {begun_chat}\n"
+
+
+def test_a_chat_that_became_shorter_or_is_another_is_looked_at_anew(begun: Scene, begun_chat: Path) -> None:
+    begun_chat.write_text(line(compacted()), encoding="utf-8")
+    assert "heliotrope" in goes_on(begun, begun_chat)
+    other = begun_chat.with_name("other chat.jsonl")
+    other.write_text(line(compacted()) * 2 + line(user("x" * 100)) * 2000, encoding="utf-8")
+    assert "heliotrope" in goes_on(begun, other)
+    assert goes_on(begun, other) == ""
+
+
+def test_what_a_version_before_noted_of_a_chat_still_counts(begun: Scene, begun_chat: Path) -> None:
+    append(begun_chat, line(compacted()))
+    (begun.store / "local" / "primed" / f"{SESSION}.snapshots").write_text("1\n", encoding="utf-8")
+    assert goes_on(begun, begun_chat) == ""
 
 
 def test_without_its_mark_nothing_is_answered(begun: Scene) -> None:
