@@ -39,7 +39,7 @@ def plan(places: Places) -> Plan:
         os.path.join(places.folder, STANDS_ASIDE), "keeps the plugin's hooks from answering, too", _BESIDE.encode()
     )
     add = f"codex plugin marketplace add {quoted(places.bundle)} && codex plugin add loom@loom"
-    then: tuple[str, ...] = (f"for its skills: {add}", "start codex, type /hooks and trust Loom's")
+    then: tuple[str, ...] = (f"for its skills: {add}", "start codex, which asks you to trust the hooks (later: /hooks)")
     if _CACHE in places.bundle:  # another folder after each update, to which no link leads
         then += (f"after each update: loomctl plugin install {HOST}, from the new folder in {_CACHE.strip('/')}",)
     return Plan((hooks, aside), then=then)
