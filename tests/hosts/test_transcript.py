@@ -289,8 +289,10 @@ TURNS = [
 ]
 
 
-def test_a_turn_is_driven_by_how_it_began(tmp_path: Path) -> None:
-    """A Loom command began it, or it is the notice that a subagent of such a turn has ended."""
+@pytest.mark.parametrize("close", [1, 300, transcript._CLOSE])
+def test_a_turn_is_driven_by_how_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, close: int) -> None:
+    """A Loom command began it, or it is the notice that a subagent of such a turn has ended, however long ago."""
+    monkeypatch.setattr(transcript, "_CLOSE", close)
     for number, (name, turns, expected) in enumerate(TURNS):
         file, called = TranscriptFile(tmp_path / f"{number}.jsonl"), ""
         for prompt_id, text in turns:

@@ -25,6 +25,9 @@ _FOR_A_PROMPT = 3.0  # seconds; whether Loom drives a turn hangs on it
 _FOR_A_FILE = 0.5  # seconds; a session that is kept in none is common, a file that late is not
 _FOR_A_MESSAGE = 1.0  # seconds; without it the last block alone is known
 _LOOKS_EVERY = 0.02
+_CLOSE = (
+    8 * 1024 * 1024
+)  # bytes; further back from the end, or from the next line of it, no line of a turn is looked for
 _INTERRUPTED = "[Request interrupted by user"
 MARK = "Loom slip "  # as priming.slip has it; not imported, for most hooks need nothing else of that
 _HOSTS_OWN = "<synthetic>"  # the model of a message that the host wrote itself, such as an error of its API
@@ -86,7 +89,8 @@ class Transcript(Recorded):
         text in JSON.
         """
         stand: frozenset[str] = frozenset()
-        for _, entry in self._read().back(holding=MARK.encode()):
+        start, boundary = _last_boundary(self._read())
+        for _, entry in self._read().back(0 if _kept(boundary) else max(0, start), holding=MARK.encode()):
             stand |= marks_in(_given(entry)).intersection(slips)
             if stand.issuperset(slips):
                 break
@@ -255,15 +259,22 @@ class Transcript(Recorded):
         return prompt.startswith(_NOTICE)
 
     def _line_with(self, word: str, fits: Callable[[dict[str, Any], str], bool]) -> tuple[int, dict[str, Any] | None]:
-        """Find the first whole line that has a word and whose entry fits: where it begins; (0, None) without one."""
+        """Find the first whole line that has a word and whose entry fits: where it begins; (0, None) without one.
+
+        What is asked for is mostly near the end, and lines with its word near each other.
+        """
         lines, mark = self._read(), word.encode("utf-8", "replace")
-        at = lines.find(mark) if mark else -1
-        while at >= 0:
-            start, entry = lines.line_around(at)
-            if fits(entry or {}, word):
-                return start, entry
-            end = lines.find(b"\n", at)
-            at = lines.find(mark, end) if end >= 0 else -1
+        near = len(lines) if mark else 0
+        while near and (before := lines.rfind(mark, max(0, near - _CLOSE), near)) >= 0:
+            near = before
+        for begins in (near, 0) if mark else ():
+            at = lines.find(mark, begins)
+            while at >= 0:
+                start, entry = lines.line_around(at)
+                if fits(entry or {}, word):
+                    return start, entry
+                end = lines.find(b"\n", at)
+                at = lines.find(mark, end) if end >= 0 else -1
         return 0, None
 
     def boundary(self) -> str | None:
@@ -277,10 +288,7 @@ class Transcript(Recorded):
         start, boundary = _last_boundary(lines)
         if start < 0:
             return _on_the_line(lines.since())
-        metadata = boundary.get("compactMetadata")
-        messages = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
-        listed = messages.get("allUuids") or messages.get("uuids") if isinstance(messages, dict) else None
-        uuids = {uuid for uuid in listed if isinstance(uuid, str)} if isinstance(listed, list) else set()
+        uuids = _kept(boundary)
         kept: list[dict[str, Any]] = []
         for _, entry in lines.back(end=start) if uuids else ():
             if _text(entry, "uuid") in uuids:
@@ -461,6 +469,14 @@ def _last_boundary(lines: JsonLines) -> tuple[int, dict[str, Any]]:
     """Find the last compaction's entry, and where its line begins; -1 if there is none."""
     found = ((at, entry) for at, entry in lines.back(holding=_BOUNDARY) if _is_boundary(entry))
     return next(found, (-1, {}))
+
+
+def _kept(boundary: dict[str, Any]) -> set[str]:
+    """Give the ids of earlier entries that a compaction kept."""
+    metadata = boundary.get("compactMetadata")
+    messages = metadata.get("preservedMessages") if isinstance(metadata, dict) else None
+    listed = messages.get("allUuids") or messages.get("uuids") if isinstance(messages, dict) else None
+    return {uuid for uuid in listed if isinstance(uuid, str)} if isinstance(listed, list) else set()
 
 
 def _ends_with(lines: JsonLines, ending: str) -> bool:
