@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tests.e2e import scenes
-from tests.e2e.clients.client import Client, Turn
+from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Asked, Says
 from tests.e2e.scenes import SENTENCE, state_of
 
@@ -96,7 +96,8 @@ def counts(asked: Asked, lines: list[str]) -> set[int]:
 class Session:
     """One open session on a run, beginning to end, about which several promises are: it is played once.
 
-    Beside it another session looks in; it is compacted by hand, cleared, and killed; then somebody takes the run up.
+    Beside it another session looks in; it is compacted by hand, cleared, and compacts by itself; the bundle is updated
+    behind its back, it ends a step, and is killed; then somebody takes the run up.
     """
 
     resumed: Turn
@@ -104,9 +105,11 @@ class Session:
     compaction: tuple[Asked, ...]
     compacted: Turn
     cleared: Turn
-    taken_up: Turn
-    state: dict[str, Any]
+    grown: Turn
     done: list[str]
+    taken_up: Turn
+    done_after: list[str]
+    state: dict[str, Any]
 
 
 def session(client: Client) -> Session:
@@ -121,10 +124,14 @@ def session(client: Client) -> Session:
             compaction = tuple(one for one in client.asked(before) if one.kind == "compaction")
             compacted = talk.say("and now")
             talk.clear()
-            cleared = talk.say("and now")
+            cleared = talk.say("and anew")
+            grown = grow(client, talk)
+            client.update()
+            talk.say("go on", Says(shell=DONE.format("")), "It is written.")
+            done = done_steps(client)
         taken_up = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
-        after = (taken_up, state_of(client.project), done_steps(client))
-        client.played["session"] = Session(resumed, beside, compaction, compacted, cleared, *after)
+        after = (done, taken_up, done_steps(client), state_of(client.project))
+        client.played["session"] = Session(resumed, beside, compaction, compacted, cleared, grown, *after)
     return cast("Session", client.played["session"])
 
 
@@ -149,6 +156,14 @@ def looked(client: Client) -> Looked:
         scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
         client.played["looked"] = Looked(turn, listed, shown, client.tell("go on", session=known))
     return cast("Looked", client.played["looked"])
+
+
+def grow(client: Client, talk: Talk) -> Turn:
+    """Talk until there is something to compact, and let a turn have more tokens than its model has room for."""
+    for at in range(client.grows):
+        talk.say(f"and {at}", " ".join(f"word{at}x{number}" for number in range(200)))
+    shell = Says(shell="true")
+    return talk.say("go on", Says(shell="true", tokens=client.compacts_at), shell, shell, "finished")
 
 
 # ---- The context is back.
@@ -184,22 +199,11 @@ def after_a_manual_compaction(client: Client) -> None:
 
 @promise("a session is primed after an automatic compaction in mid-turn")
 def after_an_automatic_compaction(client: Client) -> None:
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        grow(client, talk)
-        after = talk.say(
-            "go on", Says(shell="true", tokens=client.compacts_at), Says(shell="true"), Says(shell="true"), "finished"
-        )
-    kinds = [request.kind for request in after.requests]
+    grown = session(client).grown
+    kinds = [request.kind for request in grown.requests]
     assert "compaction" in kinds, kinds
-    later = [one for one in after.requests[kinds.index("compaction") :] if one.kind == "main"]
+    later = [one for one in grown.requests[kinds.index("compaction") :] if one.kind == "main"]
     assert SENTENCE in later[-1].seen()
-
-
-def grow(client: Client, talk: Any) -> None:
-    """Talk until a client that compacts no short conversation has one to compact."""
-    for at in range(client.grows):
-        talk.say(f"and {at}", " ".join(f"word{at}x{number}" for number in range(200)))
 
 
 @promise("30,000 characters of a specification are back in full")
@@ -249,7 +253,7 @@ def told_before_a_compaction(client: Client) -> None:
 def after_a_kill(client: Client) -> None:
     played = session(client)
     assert played.state["sessions"]["current_session_id"] == played.taken_up.session_id
-    assert played.done == ["frame/fetch-work"]
+    assert played.done_after == played.done
     assert SENTENCE in played.taken_up.conversation[-1].seen()
 
 
@@ -326,10 +330,6 @@ def silent_death(client: Client) -> None:
 @promise("an update of the bundle does not disturb an open session")
 def an_update(client: Client) -> None:
     """What is open goes on; what starts behind it is primed by the new one."""
-    turn = begun(client)
-    with client.open(turn.session_id) as talk:
-        talk.say("go on")
-        client.update()
-        talk.say("go on", Says(shell=DONE.format("")), "It is written.")
-        assert done_steps(client) == ["frame/fetch-work", "architect/spec"]
-    assert SENTENCE in first(client.tell("hello")).seen()
+    played = session(client)
+    assert played.done == ["frame/fetch-work", "architect/spec"]
+    assert SENTENCE in first(played.taken_up).seen()

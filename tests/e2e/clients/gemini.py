@@ -50,8 +50,10 @@ class Gemini(Client):
         self.model.answers |= {"compaction": summary, "check": summary}
 
     def kind(self, body: dict[str, Any]) -> str:
-        """Tell a summary by what is asked for last, and the check of it, which follows."""
+        """Tell a summary by what is asked for last, the check of it, which follows, and an earlier session's title."""
         asked = json.dumps(body.get("contents", [])[-1:])
+        if "Summary (max 80 chars)" in asked:
+            return "title"
         if "Critically evaluate the <state_snapshot>" in asked:
             return "check"
         return "compaction" if "new <state_snapshot> based on" in asked else "main"

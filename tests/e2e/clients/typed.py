@@ -23,9 +23,11 @@ class TypedTalk(Talk):
 
     def __init__(self, client: Client, terminal: Terminal, chats: str = "") -> None:
         self.client, self.terminal, self.chats = client, terminal, chats
+        self.mark = "Word"
 
     def say(self, prompt: str, *answers: Says | str) -> Turn:
         before, mark = len(self.client.model.requests), f"Word{next(_marks)}end"
+        self.mark = mark
         given = answers or ("OK",)
         last = given[-1] if isinstance(given[-1], Says) else Says(given[-1])
         self.client.model.script([*given[:-1], Says(f"{last.words} {mark}", last.shell, last.tokens)])
@@ -45,6 +47,9 @@ class TypedTalk(Talk):
     def clear(self) -> None:
         self.terminal.wait_for(self.ready)
         self.type("/clear")
+        self.terminal.wait_until(
+            lambda: self.mark not in self.terminal.screen()
+        )  # it takes what is typed meanwhile, too
         self.terminal.wait_for(self.ready)
 
     def type(self, line: str, before: int = -1) -> None:
