@@ -18,6 +18,8 @@ from tests.e2e.scenes import SENTENCE, state_of
 
 Promise = Callable[[Client], None]
 PROMISES: dict[str, Promise] = {}
+SHARED: dict[str, str] = {}
+"""What several promises look at, by the promise: whoever tries them one after the other plays it once."""
 
 DONE = "loomctl done --outcome succeeded{} <<'LOOM'\nDone as asked.\nLOOM"
 ENDED = '{"outcome": "succeeded"}'
@@ -28,11 +30,13 @@ HANG = {"id": "hang", "prompt": "Hang the lamps."}
 LARGE = 30_000  # characters of a specification that must be back in full
 
 
-def promise(named: str) -> Callable[[Promise], Promise]:
-    """Add to the list. named: as the page of hosts says it."""
+def promise(named: str, *, on: Callable[[Client], object] | None = None) -> Callable[[Promise], Promise]:
+    """Add to the list. named: as the page of hosts says it; on: what it looks at, with other promises."""
 
     def add(scene: Promise) -> Promise:
         PROMISES[named] = scene
+        if on is not None:
+            SHARED[named] = on.__name__
         return scene
 
     return add
@@ -177,27 +181,27 @@ def at_a_start(client: Client) -> None:
     assert "add-dark-mode" in turn.shown or not client.shows_lines
 
 
-@promise("a session is primed when it is resumed")
+@promise("a session is primed when it is resumed", on=looked)
 def at_a_resume(client: Client) -> None:
     """What stands live in the conversation is not given twice; what changed since is given."""
     assert "viridian" in first(looked(client).resumed).seen()
 
 
-@promise("a session is primed after /clear")
+@promise("a session is primed after /clear", on=session)
 def after_clear(client: Client) -> None:
     played = session(client)
     assert played.cleared.session_id != played.resumed.session_id
     assert SENTENCE in first(played.cleared).seen()
 
 
-@promise("a session is primed after a compaction by hand")
+@promise("a session is primed after a compaction by hand", on=session)
 def after_a_manual_compaction(client: Client) -> None:
     played = session(client)
     assert SENTENCE in first(played.resumed).seen()
     assert SENTENCE in first(played.compacted).seen()
 
 
-@promise("a session is primed after an automatic compaction in mid-turn")
+@promise("a session is primed after an automatic compaction in mid-turn", on=session)
 def after_an_automatic_compaction(client: Client) -> None:
     grown = session(client).grown
     kinds = [request.kind for request in grown.requests]
@@ -238,18 +242,18 @@ def survival(client: Client) -> None:
     assert MUST_SURVIVE in proven["restored"], proven
 
 
-@promise("the user is shown one line")
+@promise("the user is shown one line", on=session)
 def a_line_for_its_user(client: Client) -> None:
     assert "Loom: run add-dark-mode" in session(client).resumed.shown
 
 
-@promise("the summariser is told what must survive")
+@promise("the summariser is told what must survive", on=session)
 def told_before_a_compaction(client: Client) -> None:
     (asked,) = session(client).compaction
     assert "Keep in the summary: what is done and open in the step" in asked.seen()
 
 
-@promise("a killed session's run goes on in a new one")
+@promise("a killed session's run goes on in a new one", on=session)
 def after_a_kill(client: Client) -> None:
     played = session(client)
     assert played.state["sessions"]["current_session_id"] == played.taken_up.session_id
@@ -293,14 +297,14 @@ def stops_end(client: Client) -> None:
     assert 1 < len(client.asked(before)) < 20
 
 
-@promise("tool calls are recorded")
+@promise("tool calls are recorded", on=looked)
 def tool_calls(client: Client) -> None:
     played = looked(client)
     assert "seq 1 40" in played.listed
     assert played.shown
 
 
-@promise("large output is shortened while the assistant works")
+@promise("large output is shortened while the assistant works", on=looked)
 def live_reduction(client: Client) -> None:
     seen = looked(client).turn.conversation[-1].seen()
     assert "\n7777\n" not in seen
@@ -310,7 +314,7 @@ def live_reduction(client: Client) -> None:
 # ---- Two at once, and other hosts.
 
 
-@promise("a run has one driver")
+@promise("a run has one driver", on=session)
 def one_driver(client: Client) -> None:
     """A session that comes to a driven run is told who drives it, and loads nothing of it (D64)."""
     other = session(client).beside
@@ -327,7 +331,7 @@ def silent_death(client: Client) -> None:
     assert "no hook of Loom has run in this" in turn.conversation[-1].seen()
 
 
-@promise("an update of the bundle does not disturb an open session")
+@promise("an update of the bundle does not disturb an open session", on=session)
 def an_update(client: Client) -> None:
     """What is open goes on; what starts behind it is primed by the new one."""
     played = session(client)
