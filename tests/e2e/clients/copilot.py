@@ -26,6 +26,7 @@ class Copilot(Client):
     shows_lines = False
     compacts_at = 125_000
     own: dict[str, str] = {}  # noqa: RUF012 - set where there is a model
+    mode: tuple[str, ...] = ("--allow-all",)
 
     @property
     def binary(self) -> Path:
@@ -74,7 +75,7 @@ class Copilot(Client):
         self.model.script(answers)
         before = len(self.model.requests)
         resumed = [f"--resume={session}"] if session else []
-        words: list[str | Path] = [self.binary, "-p", prompt, "--output-format", "json", "--allow-all", *resumed]
+        words: list[str | Path] = [self.binary, "-p", prompt, "--output-format", "json", *self.mode, *resumed]
         printed, complaint = self.finished(words)
         events = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
         (opened,) = [event["sessionId"] for event in events if event["type"] == "result"]

@@ -39,6 +39,7 @@ class Qwen(Client):
     folder = "qwen-0.24.4"
     shows_lines = False
     compacts_at = 172_000
+    mode: tuple[str, ...] = ("--approval-mode", "yolo")
 
     @property
     def words(self) -> list[str]:
@@ -99,7 +100,7 @@ class Qwen(Client):
         self.model.script(answers)
         before = len(self.model.requests)
         resumed = ["--resume", session] if session else []
-        printed, complaint = self.finished([*ONCE, *self.words, "--approval-mode", "yolo", *resumed, "-p", prompt])
+        printed, complaint = self.finished([*ONCE, *self.words, *self.mode, *resumed, "-p", prompt])
         newest = max(self.home.glob(CHATS), key=lambda path: path.stat().st_mtime)
         return Turn(session_in(newest), self.asked(before), printed + complaint)
 
