@@ -125,10 +125,9 @@ MEMORY = {**{host.name: host.memory for host in HOSTS.values()}, OTHER: ("AGENTS
 
 
 # What assistants say of themselves in the environment of what they start, and how such names begin.
-MARKS = (
-    "CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "CODEX_SESSION_ID", "CODEX_THREAD_ID", "COPILOT_CLI", "CURSOR_AGENT",
-    "GEMINI_CLI", "OPENCODE", "QWEN_CODE",
-)  # fmt: skip
+MARKS = tuple(
+    sorted({"CODEX_SESSION_ID", "CURSOR_AGENT"}.union(*({host.mark, host.session} - {""} for host in HOSTS.values())))
+)
 _OWN = ("CLAUDE", "CODEX_", "COPILOT_", "GEMINI_CLI", "GEMINI_SESSION", "OPENCODE", "QWEN_CODE")
 SETTINGS = "~/.claude/settings.json, or a project's .claude/settings.json"  # which may name a status line
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loomctl.hosts.setup.plans import Part, Plan
 
-HOSTS = ("codex", "copilot", "opencode", "gemini", "qwen")
+HOSTS = tuple(name for name in table.HOSTS if name != table.CLAUDE.name)  # whose own install does all
 _LARGEST = 16 << 20
 _PATIENCE = 5.0  # seconds for a login shell
 MISSING, OTHER, THERE = "missing", "other", "there"
