@@ -145,11 +145,11 @@ def _caller(found: Project, cwd: str) -> Caller:
             printed=host.printed,
             shut_in=bool(host.sandbox),
             shared=host.shared,
-            memory=asking.MEMORY,
+            memory=asking.MEMORY_LINES,
             rereads=asking.rereads(host),
         )
     name, leader = terminal_session(found.store)
-    return Caller(name, TERMINAL, leader, cwd, Conversation(), memory=asking.MEMORY)
+    return Caller(name, TERMINAL, leader, cwd, Conversation(), memory=asking.MEMORY_LINES)
 
 
 def _check_session(session_id: str, variable: str) -> None:

@@ -25,7 +25,7 @@ _IMPORTS = "@.loom/now.md"
 _POINTS = (
     "Loom: read .loom/now.md at the start and after each compaction; it says where the run stands and what is next."
 )
-MEMORY = {
+MEMORY_LINES = {
     "CLAUDE.local.md": _IMPORTS,
     ".claude/rules/loom.md": "@../../.loom/now.md",
     "AGENTS.md": _POINTS,
@@ -52,11 +52,11 @@ class Host(NamedTuple):
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: the first process in the sandbox
     of one that shuts what its assistant runs out of the user's own folders; the launcher knows, too. cannot: the
     promises that do not hold there, as the tests name them, each with its reason.
-    memory: the files in a project that it reads as its own (`MEMORY`).
+    memory: the files in a project that it reads as its own (`MEMORY_LINES`).
     clears: whether it says of a start that it follows a clear; names_subagents: whether a subagent's shell and events
     bear an id of the subagent's own.
-    behind: of what can be put behind a tool's own output, 0 where nothing can. restores: the events, by their words, of
-    which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
+    behind: of what can be put behind a tool's own output, 0 where nothing can. primes_at: the events, by their words,
+    of which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
     whether it hears what a compaction must keep; repeats: whether the assistant is shown that again where a person
     asked for the compaction. shared: whether one process may hold sessions of several people, so that being of the same
     one proves nothing.
@@ -88,7 +88,7 @@ class Host(NamedTuple):
     cannot: tuple[tuple[str, str], ...] = ()
     clears: bool = True
     names_subagents: bool = False
-    restores: tuple[str, ...] = ()
+    primes_at: tuple[str, ...] = ()
     summariser: bool = True
     repeats: bool = True
     shared: bool = False

@@ -161,7 +161,7 @@ class Scene:
             here,
             seen,
             on_hook_path,
-            memory=asking.MEMORY,
+            memory=asking.MEMORY_LINES,
             rereads=asking.rereads(table.CLAUDE),
             started_in=os.environ.get(table.CLAUDE.project, ""),
         )

@@ -1,4 +1,4 @@
-"""Where no start follows a compaction, the first event after it that can primes, once (`Host.restores`)."""
+"""Where no start follows a compaction, the first event after it that can primes, once (`Host.primes_at`)."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_receipts_count_what_the_memory_holds(begun: Scene, tmp_path: Path) -> N
 @pytest.mark.parametrize("host", [host for host in table.MEMORY if host != table.CLAUDE.name])
 def test_other_assistants_are_led_to_it_by_a_line_in_their_own_file(host: str, scene: Scene) -> None:
     (file,) = table.MEMORY[host]
-    line = asking.MEMORY[file]
+    line = asking.MEMORY_LINES[file]
     place = scene.write(file, "# Mine\n")
     space = scene.space()
 

@@ -76,7 +76,7 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=parts,
         shared=host.shared,
-        memory=asking.MEMORY,
+        memory=asking.MEMORY_LINES,
         rereads=asking.rereads(host),
         started_in=started_in,
     )

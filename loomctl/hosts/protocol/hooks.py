@@ -32,7 +32,7 @@ _SILENT = ("pre-tool-use", "permission-request", "pre-compact", "session-end")
 # Events at which a run may come to stand elsewhere, or a session to another one.
 _CHANGING = ("session-start", "stop")
 # A restore that cannot be seen is tried again this often for one compaction, then left to the user.
-RESTORES = 2
+_MOST_TRIES = 2
 
 
 def main(arguments: list[str]) -> int:
@@ -125,7 +125,7 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         from loomctl.runs.machine import session_notes
 
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
-        if asking.host().restores:  # what the start gives, no later event need give again
+        if asking.host().primes_at:  # what the start gives, no later event need give again
             session_notes.claim_compacted(space.store.local, session_id)
     space.caller.conversation.starts()
     _keep_start(space, "")
@@ -214,7 +214,7 @@ def _permission_request(space: Workspace, event: dict[str, Any]) -> str | None:
 def _stop(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import stop
 
-    if asking.host().restores:
+    if asking.host().primes_at:
         from loomctl.hosts.protocol import restores
 
         attempt([], lambda: restores.settle(space))
@@ -262,7 +262,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
 
 
 def _primed_again(space: Workspace, event: dict[str, Any]) -> str | None:
-    if not asking.host().restores:
+    if not asking.host().primes_at:
         return None
     from loomctl.hosts.protocol import restores
 
@@ -308,9 +308,9 @@ def _restored(space: Workspace, conversation: Conversation, session_id: str) -> 
         return None
     if not found.may_write and space.local.live_sessions(run_id, but=session_id, conversing=True):
         return None
-    restores = before.get("restores")
-    tried = restores.get(boundary, 0) if isinstance(restores, dict) else 0
-    if type(tried) is not int or tried >= RESTORES:
+    known = before.get("restores")
+    tried = known.get(boundary, 0) if isinstance(known, dict) else 0
+    if type(tried) is not int or tried >= _MOST_TRIES:
         _sure(space, session_id)
         return None
     space.local.note_primed(session_id, {**before, "restores": {boundary: tried + 1}})

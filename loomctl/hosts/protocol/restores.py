@@ -1,4 +1,4 @@
-"""A compaction that no session start follows: its host's next event that can, primes (`Host.restores`).
+"""A compaction that no session start follows: its host's next event that can, primes (`Host.primes_at`).
 
 PreCompact leaves a note where the host has one, else whatever sees a compaction (`session_notes.note_compacted`). The
 first event that takes the note away gives what a start would have given, in its own room. Where the compaction goes on
@@ -26,7 +26,7 @@ def restored(space: Workspace, word: str, event: dict[str, Any], room: int) -> G
 
     word: the event's; room: UTF-16 units that its host takes of what is told now.
     """
-    if word not in asking.host().restores:
+    if word not in asking.host().primes_at:
         return None
     state = _claim(space)
     if state is None or (state == GIVEN_THEN and not _is_lost(space)):
@@ -45,7 +45,7 @@ def restored(space: Workspace, word: str, event: dict[str, Any], room: int) -> G
 
 def settle(space: Workspace) -> None:
     """Look, where a turn ends, what the summary of a compaction lost; the next prompt puts it back."""
-    if asking.host().restores and (state := _claim(space)) is not None and (state != GIVEN_THEN or _is_lost(space)):
+    if asking.host().primes_at and (state := _claim(space)) is not None and (state != GIVEN_THEN or _is_lost(space)):
         session_notes.note_compacted(space.store.local, space.caller.session_id or "")  # primed with the next prompt
 
 

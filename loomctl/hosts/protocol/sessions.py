@@ -279,7 +279,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
     host = asking.host()
-    if host.restores and session_id is not None:
+    if host.primes_at and session_id is not None:
         from loomctl.runs.machine import session_notes
 
         session_notes.note_compacted(space.store.local, session_id)

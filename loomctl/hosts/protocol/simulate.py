@@ -108,7 +108,7 @@ def _workspace(space: Workspace, session_id: str, transcript: str | None, pid: i
         on_hook_path=True,
         environment_python=os.environ.get("LOOM_ENV_PYTHON") or None,
         parts=launcher_files.MOST_PARTS,
-        memory=asking.MEMORY,
+        memory=asking.MEMORY_LINES,
         rereads=asking.rereads(asking.CLAUDE),
         started_in=os.environ.get(asking.CLAUDE.project, ""),
     )
