@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from loomctl.runs.project import Conversation
 
-NAMED, _SESSION, _PROCESS = "LOOM_HOST", "LOOM_HOST_SESSION", "LOOM_HOST_PID"  # as the launcher found them
+NAMED, _PROCESS = "LOOM_HOST", "LOOM_HOST_PID"  # as the launcher found them
 
 # The files in a project that hosts read as their memory, each with the line that leads from it to `.loom/now.md`: an
 # import where the host follows one, as seen in each of them, else words (D62).
@@ -34,20 +34,23 @@ MEMORY_LINES = {
 }
 
 
+# Promises that a hook asks about, as the tests name them.
+SHORTENS = "large output is shortened while the assistant works"
+TELLS_SUMMARISER = "the summariser is told what must survive"
+STOPS = 8  # in a row that a host lets be blocked
+
+
 class Host(NamedTuple):
     """An assistant.
 
     name: as `--host` and records have it; title: as people call it; typed: how its user calls a command of Loom's.
-    session: the variable in which a shell of a session has its id; mark: one that such a shell has in any case; hook,
-    project, process: those in which a hook has the session's id, the folder that it was started in, its process. Empty
-    where there is none: then the event, the working directory and the hook's parent tell.
-    dialect: the module of `hosts.dialects` that turns its events into the protocol's and answers back, empty where they
-    are the protocol's own; conversation: the module whose `Transcript` reads what it writes down.
+    session: the variable in which a shell of a session has its id; mark: one that such a shell has in any case;
+    project, process: those in which a hook has the folder that it was started in, and its process. Empty where there is
+    none: then the working directory and the hook's parent tell.
     parts, room: how many outputs it takes at a start, and UTF-16 units of one of them, or of a prompt's; beside: of
     what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
-    replaces: whether a tool's output can be replaced; stops: how many stops in a row it lets be blocked; cap: the
-    variable that says otherwise; counts_on: whether a tool's call between them makes no new row. mend: what a user
-    does where its hooks are not called.
+    counts_on: whether a tool's call between two blocked stops makes no new row of them. mend: what a user does where
+    its hooks are not called.
     starts: whether it tells of a session's start; else a session's first prompt is its start.
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: the first process in the sandbox
     of one that shuts what its assistant runs out of the user's own folders; the launcher knows, too. cannot: the
@@ -56,10 +59,9 @@ class Host(NamedTuple):
     clears: whether it says of a start that it follows a clear; names_subagents: whether a subagent's shell and events
     bear an id of the subagent's own.
     behind: of what can be put behind a tool's own output, 0 where nothing can. primes_at: the events, by their words,
-    of which the first after a compaction primes again, where no start follows one (`protocol.restores`); summariser:
-    whether it hears what a compaction must keep; repeats: whether the assistant is shown that again where a person
-    asked for the compaction. shared: whether one process may hold sessions of several people, so that being of the same
-    one proves nothing.
+    of which the first after a compaction primes again, where no start follows one (`protocol.restores`); repeats:
+    whether the assistant is shown what a compaction must keep again where a person asked for the compaction. shared:
+    whether one process may hold sessions of several people, so that being of the same one proves nothing.
     """
 
     name: str
@@ -67,19 +69,13 @@ class Host(NamedTuple):
     typed: str = "/loom:{}"
     session: str = ""
     mark: str = ""
-    hook: str = ""
     project: str = ""
     process: str = ""
-    dialect: str = ""
-    conversation: str = ""
     parts: int = 1
     room: int = 9_500
     beside: int = 9_500
     behind: int = 0
     printed: int = 24_000
-    replaces: bool = True
-    stops: int = 8
-    cap: str = ""
     counts_on: bool = False
     mend: str = "see loomctl doctor"
     asks: bool = False
@@ -89,7 +85,6 @@ class Host(NamedTuple):
     clears: bool = True
     names_subagents: bool = False
     primes_at: tuple[str, ...] = ()
-    summariser: bool = True
     repeats: bool = True
     shared: bool = False
     memory: tuple[str, ...] = ("AGENTS.md",)
@@ -100,12 +95,9 @@ CLAUDE = Host(
     "Claude Code",
     session="CLAUDE_CODE_SESSION_ID",
     mark="CLAUDECODE",
-    hook="CLAUDE_CODE_SESSION_ID",
     project="CLAUDE_PROJECT_DIR",
     process="CLAUDE_PID",
-    conversation="loomctl.hosts.protocol.transcript",
     parts=4,
-    cap="CLAUDE_CODE_STOP_HOOK_BLOCK_CAP",
     asks=True,
     memory=("CLAUDE.local.md", ".claude/rules/loom.md"),
 )
@@ -114,11 +106,6 @@ CLAUDE = Host(
 def host() -> Host:
     """Give the host that called this hook, as its bundle says (D71)."""
     return named(os.environ.get(NAMED, ""))
-
-
-def session_of_hook(host: Host) -> str:
-    """Give the id of the session that called this hook, where its event does not say it; empty if nothing does."""
-    return os.environ.get(host.hook or _SESSION, "")
 
 
 def process_of(host: Host) -> int | None:
@@ -137,7 +124,8 @@ def named(name: str) -> Host:
 
 def conversation(host: Host, path: str | None) -> Conversation:
     """Give what can be seen of a conversation of the host's. path: of its transcript, None where that is not known."""
-    made: Conversation = _module(host.conversation).Transcript(path)
+    own = dialect(host) or _module("loomctl.hosts.protocol.transcript")
+    made: Conversation = own.Transcript(path)
     made.of_host = _conversation_of
     return made
 
@@ -146,20 +134,31 @@ def _conversation_of(name: str, path: str | None) -> Conversation:
     return conversation(named(name), path)
 
 
+def can(host: Host, promise: str) -> bool:
+    """Tell whether a promise holds in a host."""
+    return all(promise != one for one, _ in host.cannot)
+
+
+def stops() -> int:
+    """Give how many stops in a row the protocol's own host lets be blocked, as its user may say."""
+    said = os.environ.get("CLAUDE_CODE_STOP_HOOK_BLOCK_CAP", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else STOPS
+
+
 def rereads(host: Host) -> tuple[str, ...]:
     """Give the files of its memory that a host reads again, with what they import, whenever a conversation begins."""
     return host.memory if host is CLAUDE else ()
 
 
 def dialect(host: Host) -> Any:
-    """Give the module with `read` and `write`; None for a host that speaks as the protocol does."""
-    return _module(f"loomctl.hosts.dialects.{host.dialect}") if host.dialect else None
+    """Give the module of `hosts.dialects` that is the host's; None for the one that speaks as the protocol does."""
+    return _module(f"loomctl.hosts.dialects.{host.name}") if host.name != CLAUDE.name else None
 
 
 def in_shape(word: str, event: dict[str, Any]) -> dict[str, Any]:
     """Give an event of the asking host's in the protocol's shape. word: by which its hook is called."""
-    asks = host()
-    return dialect(asks).read(word, event) if asks.dialect else event
+    own = dialect(host())
+    return own.read(word, event) if own else event
 
 
 class Answer(NamedTuple):
@@ -184,9 +183,9 @@ def written(answer: Answer, to: Host | None = None) -> str:
 
     to: the one that is answered where no hook asks.
     """
-    to = to or host()
+    own = dialect(to or host())
     answer = answer._replace(line=for_people(answer.line) if answer.line else "")
-    return str(dialect(to).write(answer)) if to.dialect else plain(answer)
+    return str(own.write(answer)) if own else plain(answer)
 
 
 def plain(answer: Answer) -> str:

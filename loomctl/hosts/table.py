@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.hosts import asking
-from loomctl.hosts.asking import Host
+from loomctl.hosts.asking import SHORTENS, TELLS_SUMMARISER, Host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ CODEX = Host(
     typed="$loom:loom-{}",
     session="CODEX_THREAD_ID",
     mark="CODEX_THREAD_ID",
-    dialect="codex",
-    conversation="loomctl.hosts.dialects.codex",
     room=38_000,  # of its limit of 10,000 bytes each entry in hooks/codex.json is relieved
     beside=38_000,
     printed=9_500,
@@ -26,7 +24,7 @@ CODEX = Host(
     shared=True,  # all of its terminals have one process in the background
     cannot=(
         (
-            "the summariser is told what must survive",
+            TELLS_SUMMARISER,
             "its hook before a compaction can say nothing; what the summary dropped is put back",
         ),
     ),
@@ -36,13 +34,9 @@ QWEN = Host(
     "Qwen Code",
     session="QWEN_CODE_SESSION_ID",
     mark="QWEN_CODE",
-    hook="QWEN_CODE_SESSION_ID",
     project="QWEN_PROJECT_DIR",
-    dialect="qwen",
-    conversation="loomctl.hosts.dialects.qwen",
     room=38_000,
     beside=9_500,
-    replaces=False,
     memory=("QWEN.md",),
     counts_on=True,
     asks=True,
@@ -50,7 +44,7 @@ QWEN = Host(
     cannot=(
         ("the user is shown one line", "it shows what a hook says at a turn's end alone"),
         (
-            "large output is shortened while the assistant works",
+            SHORTENS,
             "no hook of its can replace what a tool gave; the run's history is short all the same",
         ),
     ),
@@ -61,8 +55,6 @@ COPILOT = Host(
     session="COPILOT_AGENT_SESSION_ID",
     mark="COPILOT_CLI",
     project="COPILOT_PROJECT_DIR",
-    dialect="copilot",
-    conversation="loomctl.hosts.dialects.copilot",
     room=38_000,  # 200,000 arrived whole
     printed=16_000,  # above 20,480 bytes it puts the output away; a command's own lines have 4,000
     behind=38_000,  # what is told beside is cut at 10,000 units, a modified result of 60,000 is not
@@ -71,11 +63,10 @@ COPILOT = Host(
     clears=False,
     names_subagents=True,
     primes_at=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
-    summariser=False,
     mend="look into the newest file of ~/.copilot/logs for an invalid hooks file",
     cannot=(
         (
-            "the summariser is told what must survive",
+            TELLS_SUMMARISER,
             "its hook before a compaction can say nothing; what the summary dropped is put back",
         ),
     ),
@@ -86,8 +77,6 @@ OPENCODE = Host(
     session="OPENCODE_SESSION_ID",  # the plugin sets it
     mark="OPENCODE",
     process="OPENCODE_PID",
-    dialect="opencode",
-    conversation="loomctl.hosts.dialects.opencode",
     room=38_000,
     beside=38_000,
     mend="loomctl plugin install opencode, and start it again",
@@ -98,22 +87,17 @@ GEMINI = Host(
     "gemini",
     "Gemini CLI",
     mark="GEMINI_CLI",
-    hook="GEMINI_SESSION_ID",
     project="GEMINI_PROJECT_DIR",
-    dialect="gemini",
-    conversation="loomctl.hosts.dialects.gemini",
     room=38_000,  # 60,000 arrived whole
     beside=30_000,  # of a result of over 40,000 it keeps the last 32,000
-    replaces=False,  # a result that is replaced looks like an error to the assistant
     memory=("GEMINI.md",),
     starts=False,  # in -p what its SessionStart gives is put before the prompt, whose slash command is none then
     primes_at=("post-tool-use", "user-prompt-submit"),  # nothing but its file tells of a compaction
-    summariser=False,
     mend="look with /hooks, and gemini extensions list",
     cannot=(
-        ("the summariser is told what must survive", "none of its hooks is heard there; what was lost is put back"),
+        (TELLS_SUMMARISER, "none of its hooks is heard there; what was lost is put back"),
         (
-            "large output is shortened while the assistant works",
+            SHORTENS,
             "a result that a hook replaces reads like an error there; the run's history is short all the same",
         ),
     ),

@@ -67,7 +67,7 @@ def workspace_of(event: dict[str, Any], *, parts: int = 1) -> Workspace | None:
     if found is None:
         return None
     caller = Caller(
-        session_id=text(event, "session_id") or asking.session_of_hook(host) or None,
+        session_id=text(event, "session_id") or None,
         host=host.name,
         pid=asking.process_of(host),
         cwd=text(event, "cwd") or found.root,

@@ -159,7 +159,7 @@ def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
     from loomctl.hosts.protocol import sessions
 
     told, host = sessions.before_compaction(space, event), asking.host()
-    form = getattr(asking.dialect(host), "for_the_summary", None) if told and host.dialect else None
+    form = getattr(asking.dialect(host), "for_the_summary", None) if told else None
     return form(told) if form is not None else told
 
 

@@ -127,7 +127,7 @@ def _written(event: dict[str, Any]) -> tuple[str, ...]:
 def _replaced(spooled: str, event: dict[str, Any]) -> tuple[Any, bytes] | None:
     """Give what stands in place of a large output, and the event's record then; None where it stays as it is."""
     store = os.path.dirname(os.path.dirname(os.path.dirname(spooled)))
-    if live.refusal(event) or not asking.host().replaces:
+    if live.refusal(event) or not asking.can(asking.host(), asking.SHORTENS):
         return None
     tool_name = event["tool_name"]
     most = live.threshold(_settings(store), tool_name)

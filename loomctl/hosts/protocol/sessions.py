@@ -283,7 +283,7 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.runs.machine import session_notes
 
         session_notes.note_compacted(space.store.local, session_id)
-    if not host.summariser:
+    if not asking.can(host, asking.TELLS_SUMMARISER):
         return None
     run = space.store.read(found.run_id)
     budget, started = _budget(space, host.parts), triggers.session_start("compact")

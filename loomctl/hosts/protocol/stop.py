@@ -5,8 +5,6 @@ It ends the step with the final message, asks for a better one, hands the next s
 
 from __future__ import annotations
 
-import os
-
 from loomctl.flow import stop, turn_ends
 from loomctl.hosts import asking
 from loomctl.hosts.asking import Answer, for_people, written
@@ -62,7 +60,7 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
     stopped = end_turn(space, binding, event)
-    missing = _missing(space, patient=bool(asking.host().dialect))
+    missing = _missing(space, patient=asking.dialect(asking.host()) is not None)
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     lines = [for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
     return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
@@ -148,10 +146,8 @@ def close_at_a_start(space: Workspace, run: Run) -> str:
 
 def cap(host: Host) -> int:
     """Give how many consecutive blocks a host honours."""
-    if host.dialect and (own := getattr(asking.dialect(host), "stops", None)) is not None:
-        return int(own())
-    said = os.environ.get(host.cap, "") if host.cap else ""
-    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else host.stops
+    own = getattr(asking.dialect(host) or asking, "stops", None)
+    return int(own()) if own is not None else asking.STOPS
 
 
 def _with(driven: tuple[str, ...], prompt_id: str) -> tuple[str, ...]:
