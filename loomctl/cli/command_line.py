@@ -123,7 +123,9 @@ def _say_skew(made: Workspace) -> None:
 
 
 def _caller(found: Project, cwd: str) -> Caller:
-    for host, named, pid in shells.sessions(os.environ):
+    inner = shells.innermost(os.environ)
+    if inner is not None:
+        host, named, pid = inner.host, inner.id, inner.pid
         _check_session(named, host.session or host.mark)
         local = Local(Store(found.store).local)
         session_id = named

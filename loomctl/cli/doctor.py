@@ -74,7 +74,7 @@ def _patient() -> Patient:
         cwd=cwd,
         project=project.find((cwd, *table.started_in(os.environ))),
         environment_python=os.environ.get("LOOM_ENV_PYTHON", "") if sys.flags.no_site else here,
-        session_id=inner[0].id if inner else "",
+        session_id=inner[0].id if inner and not inner[0].rivals else "",
         now=time.time(),
         program="" if sys.flags.no_site else sys.argv[0],
     )

@@ -16,4 +16,5 @@ class RunContext(contexts.RunContext):
     @staticmethod
     def session_id() -> str | None:
         """Give the id of the session that this shell is of; None in a terminal."""
-        return next((session.id for session in shells.sessions(os.environ)), None)
+        inner = shells.innermost(os.environ)
+        return inner.id if inner is not None else None

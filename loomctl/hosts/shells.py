@@ -6,7 +6,7 @@ import os
 
 from loomctl.hosts import asking, table
 from loomctl.kit import files, machine, processes
-from loomctl.kit.errors import LoomError
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -17,22 +17,39 @@ if TYPE_CHECKING:
     from loomctl.kit.processes import Process
 
 TICK = 0.015  # of the clocks from which a process's start and a file's time are taken
+_PROCESSES = "/proc"
 _LARGEST = 1 << 20  # bytes of a process's environment
 
 
 class Session(NamedTuple):
-    """A host's session. pid: of its process, None where that is not known."""
+    """A host's session. pid: of its process, None where that is not known.
+
+    rivals: variables of hosts of which any may be the innermost, for nothing shows which; empty where that is known.
+    """
 
     host: Host
     id: str
     pid: int | None
+    rivals: tuple[str, ...] = ()
+
+
+def innermost(environ: Mapping[str, str]) -> Session | None:
+    """Give the session whose shell this is; None where it is no assistant's. Raises UNCLEAR_SESSION."""
+    inner = next(iter(sessions(environ)), None)
+    if inner is None or not inner.rivals:
+        return inner
+    why = "several are around it, and this system does not show which started the other: " + ", ".join(inner.rivals)
+    hint = f"env -u {inner.rivals[0]} loomctl status"
+    what = "Loom cannot tell which assistant runs this command"
+    raise LoomError("UNCLEAR_SESSION", what, why=f"{why}; unset the outer one's", hint=hint, exit_code=EXIT_USAGE)
 
 
 def sessions(environ: Mapping[str, str]) -> list[Session]:
     """Give the sessions whose shell this is, the innermost first; what stands around one without a name is left out.
 
     A shell inherits the variables of the assistants around it: the one whose variable the fewest of the processes above
-    have is the innermost. A host that gives its shells no id has noted it for its process (`bin/loomctl`).
+    have is the innermost. A host that gives its shells no id has noted it for its process (`bin/loomctl`). Where those
+    processes do not show what they have, the first of several that may be the innermost says so (`rivals`).
     """
     around = [(host, host.session or host.mark) for host in table.HOSTS.values()]
     around = [(host, name) for host, name in around if environ.get(name)]
@@ -43,17 +60,30 @@ def sessions(environ: Mapping[str, str]) -> list[Session]:
     above = [_environment(process.pid) for process in line]
     depths = {host.name: sum(_has(one, name, environ[name]) for one in above) for host, name in around}
     found: list[Session] = []
+    nearest = min(depths.values())
+    rivals = tuple(name for host, name in around if depths[host.name] == nearest)
+    rivals = rivals if len(rivals) > 1 and _is_hidden(above, {name: environ[name] for name in rivals}) else ()
     for host, name in sorted(around, key=lambda one: depths[one[0].name]):
         if host.session:
-            found.append(Session(host, environ[name], asking.process_of(host)))
+            found.append(Session(host, environ[name], asking.process_of(host), () if found else rivals))
             continue
         own = _noted(host, line) or _by_process(
             host, line, [bool(one) and not _has(one, name, environ[name]) for one in above]
         )
         if own is None:
             break
-        found.append(own)
+        found.append(own if found else own._replace(rivals=rivals))
     return found
+
+
+def _is_hidden(above: Sequence[bytes], variables: Mapping[str, str]) -> bool:
+    """Tell whether a process does not show what it has, before one that has none of these variables."""
+    for one in above:
+        if not one:
+            return True
+        if not any(_has(one, name, value) for name, value in variables.items()):
+            return False
+    return False
 
 
 def inherited(line: Sequence[Process], environ: Mapping[str, str]) -> dict[str, str]:
@@ -92,11 +122,27 @@ def _by_process(host: Host, line: Sequence[Process], outside: Sequence[bool]) ->
 
 
 def _environment(pid: int) -> bytes:
+    """Give the variables with which a process began, a zero byte around each; empty where they are not shown."""
+    if not os.path.isdir(f"{_PROCESSES}/self"):
+        return _environment_by_psutil(pid)
     try:
-        with open(f"/proc/{pid}/environ", "rb") as source:
+        with open(f"{_PROCESSES}/{pid}/environ", "rb") as source:
             return b"\0" + source.read(_LARGEST)
     except OSError:
         return b""
+
+
+def _environment_by_psutil(pid: int) -> bytes:
+    try:
+        import psutil  # no /proc: macOS, the BSDs
+    except ImportError:  # the doctor may run without it
+        return b""
+    try:
+        held = psutil.Process(pid).environ()
+    except (OSError, psutil.Error):
+        return b""
+    told = "".join(f"\0{name}={value}" for name, value in held.items())
+    return f"{told}\0".encode("utf-8", "surrogateescape") if told else b""
 
 
 def _has(environment: bytes, name: str, value: str) -> bool:

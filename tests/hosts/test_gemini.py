@@ -15,6 +15,7 @@ import pytest
 from loomctl.hosts import shells, table
 from loomctl.hosts.asking import Answer, written
 from loomctl.hosts.dialects import gemini
+from loomctl.kit.errors import LoomError
 from loomctl.runs.machine import launcher_files
 from tests.helpers.scenes import CHECKOUT, Scene, artifact, run
 from tests.launcher.world import SHELLS
@@ -281,7 +282,7 @@ def in_a_shell(environ: dict[str, str], *outer: dict[str, str]) -> list[list[Any
     """Give the sessions that a process sees below shells with these variables, the outermost first."""
     code = (
         "import json, os, sys; sys.path.insert(0, sys.argv[1]); from loomctl.hosts import shells\n"
-        "print(json.dumps([[one.host.name, one.id, one.pid] for one in shells.sessions(os.environ)]))"
+        "print(json.dumps([[one.host.name, one.id, one.pid, one.rivals] for one in shells.sessions(os.environ)]))"
     )
     words = [sys.executable, "-c", code, str(CHECKOUT)]
     for variables in reversed([*outer, environ]):
@@ -298,6 +299,34 @@ def test_the_innermost_of_nested_assistants_comes_first() -> None:
     assert [one[:2] for one in in_a_shell(inner, outer)] == [["qwen", "inner"], ["claude-code", "outer"]]
     inner, outer = {"CLAUDE_CODE_SESSION_ID": "inner"}, {"QWEN_CODE_SESSION_ID": "outer"}
     assert [one[:2] for one in in_a_shell(inner, outer)] == [["claude-code", "inner"], ["qwen", "outer"]]
+
+
+AROUND = {"QWEN_CODE_SESSION_ID": "q", "CLAUDE_CODE_SESSION_ID": "c"}
+
+
+def test_which_assistant_is_the_innermost_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system may hide what other processes were given."""
+    monkeypatch.setattr(shells, "_environment", lambda _: b"")
+    (first, *_) = shells.sessions(AROUND)
+    assert set(first.rivals) == set(AROUND)
+    with pytest.raises(LoomError, match="which assistant") as raised:
+        shells.innermost(AROUND)
+    assert raised.value.hint == "env -u CLAUDE_CODE_SESSION_ID loomctl status"
+    only = shells.innermost({"QWEN_CODE_SESSION_ID": "q"})
+    assert (only and only.id) == "q"
+
+
+def test_what_two_assistants_around_had_from_one_process_is_no_secret() -> None:
+    """Whoever sets both variables at once is asked nothing."""
+    assert len(in_a_shell(AROUND)) == 2
+    assert all(one[3] == [] for one in in_a_shell(AROUND))
+
+
+def test_processes_are_asked_where_the_system_has_no_folder_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {name: shells._environment(os.getppid()).split(b"\0") for name in ("/proc",)}
+    monkeypatch.setattr(shells, "_PROCESSES", "/nowhere")
+    assert set(shells._environment(os.getppid()).split(b"\0")) == set(seen["/proc"])
+    assert shells._environment(2**22 + 1) == b""
 
 
 def test_a_shell_without_an_id_is_its_processs(tmp_path: Path) -> None:
