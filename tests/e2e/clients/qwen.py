@@ -74,6 +74,8 @@ class Qwen(Client):
             "PATH": f"{self.node.parent}:{own['PATH']}",
             "NO_COLOR": "1",
             "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
+            # What node compiled of it stays for its next start.
+            "NODE_COMPILE_CACHE": str(Path(os.environ["LOOM_TEST_CACHE"], "compiled-by-node")),
         }
 
     def install(self) -> None:
