@@ -39,7 +39,7 @@ def innermost(environ: Mapping[str, str]) -> Session | None:
     if inner is None or not inner.rivals:
         return inner
     why = "several are around it, and this system does not show which started the other: " + ", ".join(inner.rivals)
-    hint = f"env -u {inner.rivals[0]} loomctl status"
+    hint = f"unset {inner.rivals[0]}; loomctl status"
     what = "Loom cannot tell which assistant runs this command"
     raise LoomError("UNCLEAR_SESSION", what, why=f"{why}; unset the outer one's", hint=hint, exit_code=EXIT_USAGE)
 

@@ -311,7 +311,7 @@ def test_which_assistant_is_the_innermost_is_not_guessed(monkeypatch: pytest.Mon
     assert set(first.rivals) == set(AROUND)
     with pytest.raises(LoomError, match="which assistant") as raised:
         shells.innermost(AROUND)
-    assert raised.value.hint == "env -u CLAUDE_CODE_SESSION_ID loomctl status"
+    assert raised.value.hint == "unset CLAUDE_CODE_SESSION_ID; loomctl status"
     only = shells.innermost({"QWEN_CODE_SESSION_ID": "q"})
     assert (only and only.id) == "q"
 
