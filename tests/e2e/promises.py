@@ -6,17 +6,31 @@ A promise takes a client in whose project nothing of Loom's stands yet, and fail
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from loomctl.hosts import table
 from tests.e2e import scenes
-from tests.e2e.clients.client import Client, Talk, Turn
+from tests.e2e.clients.client import NEW_VERSION, Client, Talk, Turn
 from tests.e2e.clients.models import Asked, Says
 from tests.e2e.scenes import SENTENCE, state_of
 
 Promise = Callable[[Client], None]
+
+
+class BrokenError(AssertionError):
+    """A promise does not hold. What a scene asserts before is what it needs to be about that at all."""
+
+
+def holds(claim: object, *seen: object) -> None:
+    """Make the claim of a scene. seen: what tells why it does not hold."""
+    if not claim:
+        raise BrokenError(*seen)
+
+
 PROMISES: dict[str, Promise] = {}
 SHARED: dict[str, str] = {}
 """What several promises look at, by the promise: whoever tries them one after the other plays it once."""
@@ -27,7 +41,9 @@ NEXT = Says(shell="loomctl next")
 WITH_SPEC = DONE.format(" --artifact spec_path=specs/dark-mode.md")
 MUST_SURVIVE = "The blue lamp hangs over door seven"
 HANG = {"id": "hang", "prompt": "Hang the lamps."}
+LISTS, FAILS = "seq 1 40", "cp lamps.txt elsewhere"
 LARGE = 30_000  # characters of a specification that must be back in full
+BESIDE = 3_000  # UTF-16 units of a start that stand beside its specification
 
 
 def promise(named: str, *, on: Callable[[Client], object] | None = None) -> Callable[[Promise], Promise]:
@@ -82,17 +98,29 @@ def first(turn: Turn) -> Asked:
 
 
 def facts(words: str, size: int = LARGE) -> list[str]:
-    """Give lines that are each like no other, of a size in characters together."""
+    """Give lines that are each like no other, of a size in UTF-16 units together."""
     lines, length = list[str](), 0
     while length < size:
         lines.append(f"Fact {len(lines)}: {words} {len(lines) * 7919 % 10007} holds.")
-        length += len(lines[-1]) + 1
+        length += units(lines[-1]) + 1
     return lines
+
+
+def units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def slips(asked: Asked) -> set[str]:
+    """Give the ids of what Loom gave at some time and stands in a request, each of which is given once."""
+    return set(re.findall(r"Loom slip ([0-9a-f]{16})", asked.seen()))
 
 
 def counts(asked: Asked, lines: list[str]) -> set[int]:
     """Give how often each line stands in a request: {1} where every one does once."""
-    seen = asked.seen()
+    return counts_in(asked.seen(), lines)
+
+
+def counts_in(seen: str, lines: list[str]) -> set[int]:
     return {seen.count(json.dumps(line, ensure_ascii=False)[1:-1]) for line in lines}
 
 
@@ -114,6 +142,7 @@ class Session:
     taken_up: Turn
     done_after: list[str]
     state: dict[str, Any]
+    version: str
 
 
 def session(client: Client) -> Session:
@@ -134,31 +163,38 @@ def session(client: Client) -> Session:
             talk.say("go on", Says(shell=DONE.format("")), "It is written.")
             done = done_steps(client)
         taken_up = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
-        after = (done, taken_up, done_steps(client), state_of(client.project))
+        after = (done, taken_up, done_steps(client), state_of(client.project), version_of_hooks(client))
         client.played["session"] = Session(resumed, beside, compaction, compacted, cleared, grown, *after)
     return cast("Session", client.played["session"])
 
 
+def version_of_hooks(client: Client) -> str:
+    """Give the version of the bundle whose launcher was last called for a prompt."""
+    return (client.project / ".loom/local/hooks/user-prompt-submit").read_text(encoding="utf-8").split()[0]
+
+
 @dataclass
 class Looked:
-    """A resumed session in which commands were run, and what Loom keeps of the first; then the spec was changed."""
+    """A resumed session in which commands were run, and what Loom keeps of two; then the spec was changed."""
 
+    before: Turn
     turn: Turn
-    listed: str
-    shown: str
+    kept: list[str]
     resumed: Turn
 
 
 def looked(client: Client) -> Looked:
     """Play it where that was not done yet, and give what came of it."""
     if "looked" not in client.played:
-        known = begun(client).session_id
-        turn = client.tell("look", Says(shell="seq 1 40"), Says(shell="seq 1 20000"), "I looked.", session=known)
-        listed = client.loomctl("steps", "--json")
-        own = [step for step in json.loads(listed)["steps"] if "seq 1 40" in json.dumps(step)]
-        shown = client.loomctl("steps", "show", str(own[0]["id"])) if own else ""
+        before = begun(client)
+        known = before.session_id
+        calls = [Says(shell=command) for command in (LISTS, FAILS, "seq 1 20000")]
+        turn = client.tell("look", *calls, "I looked.", session=known)
+        steps = json.loads(client.loomctl("steps", "--json"))["steps"]
+        own = [next((one for one in steps if command in json.dumps(one)), None) for command in (LISTS, FAILS)]
+        kept = [client.loomctl("steps", "show", str(one["id"])) if one else "" for one in own]
         scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
-        client.played["looked"] = Looked(turn, listed, shown, client.tell("go on", session=known))
+        client.played["looked"] = Looked(before, turn, kept, client.tell("go on", session=known))
     return cast("Looked", client.played["looked"])
 
 
@@ -175,30 +211,39 @@ def grow(client: Client, talk: Talk) -> Turn:
 
 @promise("a session is primed at its start")
 def at_a_start(client: Client) -> None:
+    """By one dialect, though the bundle has the hooks of all hosts: nothing is given twice."""
     begun(client)
     turn = client.tell("hello")
-    assert SENTENCE in first(turn).seen()
+    assert len(slips(first(turn))) == 1
     assert "add-dark-mode" in turn.shown or not client.shows_lines
+    holds(first(turn).seen().count(SENTENCE) == 1, first(turn).seen())
 
 
 @promise("a session is primed when it is resumed", on=looked)
 def at_a_resume(client: Client) -> None:
-    """What stands live in the conversation is not given twice; what changed since is given."""
-    assert "viridian" in first(looked(client).resumed).seen()
+    """What its run got since the last prompt is given by a start alone; a file that changed, by a prompt, too."""
+    played = looked(client)
+    assert SENTENCE not in played.before.conversation[-1].seen()
+    assert "viridian" in first(played.resumed).seen()
+    holds(first(played.turn).seen().count(SENTENCE) == 1, first(played.turn).seen())
 
 
 @promise("a session is primed after /clear", on=session)
 def after_clear(client: Client) -> None:
+    """The session that a hook lets enter is this host's."""
     played = session(client)
     assert played.cleared.session_id != played.resumed.session_id
-    assert SENTENCE in first(played.cleared).seen()
+    entered = played.state["sessions"]["session_history"]
+    assert [one["host"] for one in entered if one["session_id"] == played.cleared.session_id] == [client.host]
+    holds(first(played.cleared).seen().count(SENTENCE) == 1, first(played.cleared).seen())
 
 
 @promise("a session is primed after a compaction by hand", on=session)
 def after_a_manual_compaction(client: Client) -> None:
     played = session(client)
     assert SENTENCE in first(played.resumed).seen()
-    assert SENTENCE in first(played.compacted).seen()
+    again = slips(first(played.compacted)) - slips(played.resumed.conversation[-1])
+    holds(again and SENTENCE in first(played.compacted).seen(), first(played.compacted).seen())
 
 
 @promise("a session is primed after an automatic compaction in mid-turn", on=session)
@@ -206,8 +251,10 @@ def after_an_automatic_compaction(client: Client) -> None:
     grown = session(client).grown
     kinds = [request.kind for request in grown.requests]
     assert "compaction" in kinds, kinds
-    later = [one for one in grown.requests[kinds.index("compaction") :] if one.kind == "main"]
-    assert SENTENCE in later[-1].seen()
+    at = kinds.index("compaction")
+    before, later = [[one for one in part if one.kind == "main"] for part in (grown.requests[:at], grown.requests[at:])]
+    told = later[client.told_after]
+    holds(slips(told) - slips(before[-1]) and SENTENCE in told.seen(), told.seen())
 
 
 @promise("30,000 characters of a specification are back in full")
@@ -218,14 +265,17 @@ def a_large_specification(client: Client) -> None:
         talk.say("go on")
         talk.compact()
         after = talk.say("and now")
-    assert counts(first(after), lines) == {1}
+    holds(counts(first(after), lines) == {1}, first(after).seen())
 
 
 @promise("a full budget of Cyrillic and emoji arrives uncut")
 def every_letter(client: Client) -> None:
-    lines = facts("правило 🌒 держится", 25_000)
+    """All that this host takes at a start, in its own measure, but what stands beside the specification."""
+    host = table.HOSTS[client.host]
+    lines = facts("правило 🌒 держится", host.room * host.parts - BESIDE)
     begun(client, "\n".join(lines))
-    assert counts(first(client.tell("hello")), lines) == {1}
+    seen = first(client.tell("hello")).seen()
+    holds(counts_in(seen, lines) == {1}, seen)
 
 
 @promise("lost items are put back after a compaction, and proven")
@@ -239,18 +289,20 @@ def survival(client: Client) -> None:
         after = [talk.say("and now"), talk.say("and then")]
     assert MUST_SURVIVE in first(after[-1]).seen()
     proven = json.loads(client.loomctl("prove", "--json"))["compactions"][-1]
-    assert MUST_SURVIVE in proven["restored"], proven
+    holds(MUST_SURVIVE in proven["restored"], proven)
 
 
 @promise("the user is shown one line", on=session)
 def a_line_for_its_user(client: Client) -> None:
-    assert "Loom: run add-dark-mode" in session(client).resumed.shown
+    played = session(client)
+    assert SENTENCE in first(played.resumed).seen()
+    holds("Loom: run add-dark-mode" in played.resumed.shown, played.resumed.shown)
 
 
 @promise("the summariser is told what must survive", on=session)
 def told_before_a_compaction(client: Client) -> None:
     (asked,) = session(client).compaction
-    assert "Keep in the summary: what is done and open in the step" in asked.seen()
+    holds("Keep in the summary: what is done and open in the step" in asked.seen(), asked.seen())
 
 
 @promise("a killed session's run goes on in a new one", on=session)
@@ -258,7 +310,7 @@ def after_a_kill(client: Client) -> None:
     played = session(client)
     assert played.state["sessions"]["current_session_id"] == played.taken_up.session_id
     assert played.done_after == played.done
-    assert SENTENCE in played.taken_up.conversation[-1].seen()
+    holds(SENTENCE in played.taken_up.conversation[-1].seen(), played.taken_up)
 
 
 @promise("a copied project is announced, and taken up by a word")
@@ -272,7 +324,7 @@ def in_a_copy(client: Client) -> None:
     assert SENTENCE not in first(announced).seen()
     assert "add-dark-mode" in first(announced).seen()
     turn = client.tell("Please take it up.", Says(shell="loomctl resume"), "It goes on.")
-    assert SENTENCE in turn.conversation[-1].seen()
+    holds(SENTENCE in turn.conversation[-1].seen(), turn)
 
 
 # ---- The run goes on.
@@ -284,7 +336,7 @@ def driven_to_its_end(client: Client) -> None:
     flow(client, 4)
     said = [one for number in range(1, 5) for one in (f"Step {number} is done. {ENDED}", NEXT)][:-1]
     turn = client.drive("'four things' --workflow flow", said)
-    assert (state_of(client.project)["status"], len(done_steps(client))) == ("completed", 4), turn.shown
+    holds((state_of(client.project)["status"], len(done_steps(client))) == ("completed", 4), turn.shown)
 
 
 @promise("twenty stops in a row come to an end")
@@ -294,21 +346,23 @@ def stops_end(client: Client) -> None:
     before = len(client.asked(0))
     client.drive("'many things' --workflow flow", [f"Done. {ENDED}"] * 30)
     assert state_of(client.project)["status"] == "paused"
-    assert 1 < len(client.asked(before)) < 20
+    holds(1 < len(client.asked(before)) < 20, len(client.asked(before)))
 
 
 @promise("tool calls are recorded", on=looked)
 def tool_calls(client: Client) -> None:
-    played = looked(client)
-    assert "seq 1 40" in played.listed
-    assert played.shown
+    """One that succeeds, with its output, and one that fails, with what it said of that."""
+    listed, failed = looked(client).kept
+    assert "No such file" in looked(client).turn.conversation[-1].seen()
+    assert "\n40" in listed
+    holds("No such file" in failed, failed)
 
 
 @promise("large output is shortened while the assistant works", on=looked)
 def live_reduction(client: Client) -> None:
     seen = looked(client).turn.conversation[-1].seen()
-    assert "\n7777\n" not in seen
-    assert "shortened by Loom" in seen
+    assert "\n20000" in seen
+    holds("\n7777\n" not in seen and "shortened by Loom" in seen, seen)
 
 
 # ---- Two at once, and other hosts.
@@ -319,7 +373,7 @@ def one_driver(client: Client) -> None:
     """A session that comes to a driven run is told who drives it, and loads nothing of it (D64)."""
     other = session(client).beside
     assert SENTENCE not in first(other).seen()
-    assert "another session" in first(other).seen() or "drives" in first(other).seen()
+    holds("another session" in first(other).seen() or "drives" in first(other).seen(), first(other).seen())
 
 
 @promise("a host that calls no hook is said within one command")
@@ -328,12 +382,13 @@ def silent_death(client: Client) -> None:
     begun(client)
     client.silence_hooks()
     turn = client.tell("Where do we stand?", Says(shell="loomctl status 2>&1"), "There.")
-    assert "no hook of Loom has run in this" in turn.conversation[-1].seen()
+    holds("no hook of Loom has run in this" in turn.conversation[-1].seen(), turn)
 
 
 @promise("an update of the bundle does not disturb an open session", on=session)
 def an_update(client: Client) -> None:
-    """What is open goes on; what starts behind it is primed by the new one."""
+    """What is open goes on; what starts behind it is primed by the new one, as that one's launcher notes."""
     played = session(client)
     assert played.done == ["frame/fetch-work", "architect/spec"]
-    assert SENTENCE in first(played.taken_up).seen()
+    assert played.version == NEW_VERSION
+    holds(SENTENCE in first(played.taken_up).seen(), first(played.taken_up).seen())

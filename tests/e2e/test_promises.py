@@ -1,6 +1,7 @@
 """Every promise, in every assistant: the real client, a scripted model, a home of its own.
 
-What a host cannot do is an expected no, with its reason in the table of hosts: the scene is played, and must fail.
+What a host cannot do is an expected no, with its reason in the table of hosts: the scene is played, and its claim must
+fail; what comes before the claim must hold.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.opencode import OpenCode
 from tests.e2e.clients.qwen import Qwen
-from tests.e2e.promises import DONE, ENDED, PROMISES, SHARED, done_steps, flow
+from tests.e2e.promises import DONE, ENDED, PROMISES, SHARED, BrokenError, done_steps, flow
 from tests.e2e.scenes import state_of
 
 CLIENTS: list[type[Client]] = [Claude, Codex, Copilot, OpenCode, Qwen, Gemini]
@@ -33,7 +34,7 @@ def test_a_promise_holds(client: type[Client], name: str, machines: Machines) ->
     if not reason:
         PROMISES[name](here)
         return
-    with pytest.raises(AssertionError):
+    with pytest.raises(BrokenError):
         PROMISES[name](here)
 
 

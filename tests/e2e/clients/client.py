@@ -25,6 +25,7 @@ TIME_LIMIT = 120
 """Seconds that one prompt may take."""
 
 GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
+VERSION, NEW_VERSION = "0.1.0", "0.1.1"
 EXTENSIONS = ("qwen-extension.json", "gemini-extension.json")
 PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
 
@@ -152,12 +153,21 @@ class Client(ABC):
         """Install what the bundle's folder holds now, as the host's users update a plugin."""
 
     def update(self) -> None:
-        """Give the bundle another version, and update to it."""
+        """Give the bundle's folder another version, its launcher's, too, and update to it as the host's users do."""
         manifests = (".claude-plugin/plugin.json", ".codex-plugin/plugin.json", ".plugin/plugin.json")
         for name in ("plugin.json", *manifests, *EXTENSIONS):
-            manifest = self.bundle / name
-            manifest.write_text(manifest.read_text(encoding="utf-8").replace('"0.1.0"', '"0.1.1"'), encoding="utf-8")
+            self._change(name, f'"{VERSION}"', f'"{NEW_VERSION}"')
+        self._change("bin/loomctl", f"version={VERSION}", f"version={NEW_VERSION}")
         self.renew()
+
+    def _change(self, name: str, before: str, after: str) -> None:
+        """Put another file in a file's place, as git does: what runs goes on with the one that it reads."""
+        place, fresh = self.bundle / name, self.bundle / f"{name}.new"
+        said = place.read_text(encoding="utf-8")
+        assert before in said, name
+        fresh.write_text(said.replace(before, after), encoding="utf-8")
+        fresh.chmod(place.stat().st_mode)
+        fresh.replace(place)
 
     @abstractmethod
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
@@ -180,6 +190,10 @@ class Client(ABC):
             "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost",
         }  # fmt: skip
 
+    told_after = 0
+    """Requests that come behind a compaction in mid-turn before the first one in which something can be told."""
+    tells_failures = True
+    """Whether a hook hears that a command failed."""
     shows_lines = True
     """Whether what its user is shown of a hook can be read where no terminal is."""
     grows = 0
@@ -261,6 +275,23 @@ class Client(ABC):
             except ProcessLookupError:
                 pass
             process.communicate()
+
+    def living(self, program: str) -> list[int]:
+        """Give this machine's processes that have a word in their command line."""
+        home, found = f"HOME={self.home}\0".encode(), []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if program.encode() in (process / "cmdline").read_bytes():
+                    found += [int(process.name)] if home in (process / "environ").read_bytes() else []
+            except OSError:
+                continue
+        return found
+
+    def kill(self, program: str) -> None:
+        """Kill these, and wait until they are gone: a client may be two processes, and outlive its terminal."""
+        for process in self.living(program):
+            os.kill(process, signal.SIGKILL)
+        wait_until(lambda: not self.living(program), f"{program} has ended")
 
     def asked(self, before: int) -> tuple[Asked, ...]:
         """Give the requests since there were so many."""

@@ -54,6 +54,7 @@ class Codex(Client):
     host = "codex"
     folder = "codex-0.169.0"
     shows_lines = False
+    tells_failures = False  # no hook of its hears an exit code, so what a command says is all that is known
     trusted: tuple[str, ...] = ("--dangerously-bypass-hook-trust",)
 
     @property
@@ -140,7 +141,10 @@ class Codex(Client):
         with Terminal(words, cwd=self.project, environment=self.environment()) as terminal:
             talk = CodexTalk(self, terminal)
             terminal.wait_for("Ask Codex")
-            yield talk
+            try:
+                yield talk
+            finally:
+                terminal.kill()
 
 
 class CodexTalk(TypedTalk):

@@ -25,6 +25,7 @@ class Copilot(Client):
     folder = "copilot-1.0.102"
     shows_lines = False
     compacts_at = 125_000
+    told_after = 1
     own: dict[str, str] = {}  # noqa: RUF012 - set where there is a model
     mode: tuple[str, ...] = ("--allow-all",)
 
@@ -69,7 +70,8 @@ class Copilot(Client):
         place.write_text(json.dumps(raw), encoding="utf-8")
 
     def renew(self) -> None:
-        """Do nothing: a plugin of a marketplace on this machine is read where it lies."""
+        """Update it, though a plugin of a marketplace on this machine is read where it lies."""
+        self.command(self.binary, "plugin", "update", "loom@loom")
 
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
         self.model.script(answers)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from tests.e2e.clients.client import Client, Talk, Turn, wait_until
+from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.typed import TypedTalk, session_in
 from tests.e2e.terminal import Terminal
@@ -39,6 +36,7 @@ class Gemini(Client):
     folder = "gemini-0.61.0"
     compacts_at = 990_000
     grows = 3
+    told_after = 1
 
     @property
     def words(self) -> list[str]:
@@ -105,19 +103,4 @@ class Gemini(Client):
             try:
                 yield TypedTalk(self, terminal, CHATS)
             finally:
-                # It lives on for some seconds when its terminal is gone, and so long the run is its own.
-                for process in self._living():
-                    os.kill(process, signal.SIGKILL)
-        wait_until(lambda: not self._living(), "its process has ended")
-
-    def _living(self) -> list[int]:
-        """Give the processes of this machine's: one that the terminal started, and the one that it started itself."""
-        mark = f"HOME={self.home}\0".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if b"gemini.js" in (process / "cmdline").read_bytes() and mark in (process / "environ").read_bytes():
-                    found.append(int(process.name))
-            except OSError:
-                continue
-        return found
+                self.kill("gemini.js")

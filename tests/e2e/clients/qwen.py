@@ -39,6 +39,7 @@ class Qwen(Client):
     folder = "qwen-0.24.4"
     shows_lines = False
     compacts_at = 172_000
+    told_after = 1  # until then its system prompt has what the last start gave
     mode: tuple[str, ...] = ("--approval-mode", "yolo")
 
     @property
@@ -111,4 +112,7 @@ class Qwen(Client):
         resumed = ["--resume", session] if session else []
         with Terminal([*self.words, *resumed], cwd=self.project, environment=self.environment()) as terminal:
             terminal.wait_for("Type your message")
-            yield TypedTalk(self, terminal, CHATS)
+            try:
+                yield TypedTalk(self, terminal, CHATS)
+            finally:
+                self.kill("qwen-code/")
