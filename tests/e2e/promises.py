@@ -180,6 +180,7 @@ class Looked:
     before: Turn
     turn: Turn
     kept: list[str]
+    succeeded: list[bool | None]
     resumed: Turn
 
 
@@ -191,10 +192,12 @@ def looked(client: Client) -> Looked:
         calls = [Says(shell=command) for command in (LISTS, FAILS, "seq 1 20000")]
         turn = client.tell("look", *calls, "I looked.", session=known)
         steps = json.loads(client.loomctl("steps", "--json"))["steps"]
-        own = [next((one for one in steps if command in json.dumps(one)), None) for command in (LISTS, FAILS)]
-        kept = [client.loomctl("steps", "show", str(one["id"])) if one else "" for one in own]
+        own = [one for command in (LISTS, FAILS) for one in steps if one["minimal_args"].get("command") == command]
+        kept = [client.loomctl("steps", "show", str(one["id"])) for one in own]
         scenes.write_spec(client.project, scenes.SPEC + "\nIt follows the system's colours: viridian.\n")
-        client.played["looked"] = Looked(before, turn, kept, client.tell("go on", session=known))
+        client.played["looked"] = Looked(
+            before, turn, kept, [one["success"] for one in own], client.tell("go on", session=known)
+        )
     return cast("Looked", client.played["looked"])
 
 
@@ -352,10 +355,12 @@ def stops_end(client: Client) -> None:
 @promise("tool calls are recorded", on=looked)
 def tool_calls(client: Client) -> None:
     """One that succeeds, with its output, and one that fails, with what it said of that."""
-    listed, failed = looked(client).kept
-    assert "No such file" in looked(client).turn.conversation[-1].seen()
-    assert "\n40" in listed
-    holds("No such file" in failed, failed)
+    played = looked(client)
+    assert "No such file" in played.turn.conversation[-1].seen()
+    assert len(played.kept) == 2, played.kept
+    assert "\n40" in played.kept[0], played.kept
+    assert "No such file" in played.kept[1], played.kept
+    holds(played.succeeded == [True, not client.tells_failures], played.succeeded)
 
 
 @promise("large output is shortened while the assistant works", on=looked)
