@@ -288,10 +288,10 @@ class Client(ABC):
         return found
 
     def kill(self, program: str) -> None:
-        """Kill these, and wait until they are gone: a client may be two processes, and outlive its terminal."""
+        """Kill these, and wait until they and their hooks are gone: a client may be two processes that outlive it."""
         for process in self.living(program):
             os.kill(process, signal.SIGKILL)
-        wait_until(lambda: not self.living(program), f"{program} has ended")
+        wait_until(lambda: not self.living(program) and not self.living("/loomctl"), f"{program} has ended")
 
     def asked(self, before: int) -> tuple[Asked, ...]:
         """Give the requests since there were so many."""
