@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+# One without its end is taken to where the text ends, or each that begins in it would look as far again.
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_BLANKS = re.compile(r"\s*")
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
 _decode = json.JSONDecoder().raw_decode
 
@@ -88,7 +90,8 @@ def _plain(text: str) -> str:
 
 
 def _skip(plain: str, at: int) -> int:
-    return at + len(plain[at:]) - len(plain[at:].lstrip())
+    found = _BLANKS.match(plain, at)
+    return found.end() if found else at
 
 
 def _inside(plain: str, at: int, opens: str) -> Iterator[tuple[str, int, int]]:
