@@ -47,7 +47,7 @@ instead() { # in what stands near the beginning: some shells take long for what 
 }
 
 # note_session: note for `loomctl` which session the process that calls is, where its shells have no word of it, as
-# long as one of them may be about to call Loom (hosts/signs.py). In the user's own folder, for the project may have
+# long as one of them may be about to call Loom (loomctl/hosts/shells.py). In the user's own folder, for the project may have
 # no store yet.
 note_session() {
     at=${LOOM_STATE_HOME-}
