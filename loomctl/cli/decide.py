@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, Loo
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import lease
+from loomctl.runs.model import lease, standing
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import run_index
 from loomctl.runs.store.match import AmbiguousRunError
@@ -140,7 +140,7 @@ def _waiting(space: Workspace, found: Sequence[str]) -> list[str]:
     every = run_index.summaries(space.store, keep=False)
     waiting = [one["run_id"] for one in every if one["run_id"] in found and one["status"] == "awaiting_feedback"]
     try:
-        return [run_id for run_id in waiting if space.store.read_state(run_id)["pending_approvals"]]
+        return [run_id for run_id in waiting if standing.asked(space.store.read_state(run_id))]
     except (LoomError, OSError):
         return []
 

@@ -66,6 +66,7 @@ REST: dict[str, Places] = {
         "context": "context:context",
         "dump": "report:dump_command",
     },
+    "Unattended": {"waits": "waits:waits"},
     "Care": {"paths": "runs:paths", "plugin": "plugin:plugin", "debug": "verbs:debug"},
     "For the assistant": {
         "prime-context": "prime:prime_context",

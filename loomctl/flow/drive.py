@@ -99,6 +99,7 @@ def next_step(
             return state, []  # there is nothing to do in it, and that is no fault
         refuse_standing(state)
         turn_ends.refuse_pending(space, state)
+        state = standing.unlimited(state)
         ended, said = turn_ends.close(space, run, state, happened, found)
         if ended is not None:
             state = ended.state
@@ -467,7 +468,7 @@ def _nothing_open(run: Run, state: Mapping[str, Any]) -> LoomError:
         f"{f'branch {masked_line(branch, 80)}' if branch else 'this run'} has no open step (status {state['status']})",
         where=run.state_path,
         why="the run waits for the user's approval" if waits else unbegun,
-        hint=gates.shows(state) if waits else gates.command(after, run.handle, "", branch),
+        hint=gates.shows(state) if waits else standing.command(after, run.handle, "", branch),
         exit_code=EXIT_USAGE,
     )
 

@@ -10,6 +10,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming.slip import NEXT_SHARE, cut_lines
 from loomctl.runs import stages
 from loomctl.runs.model import frozen_plan, visits
+from loomctl.runs.model.standing import command
 from loomctl.workflows import branches, gates, routing
 
 TYPE_CHECKING = False
@@ -93,9 +94,9 @@ def ways(run: Run, place: Place) -> str:
     """Give the commands that answer a human step, a line each."""
     offered = gates.choices(place.step)
     branch = visits.seen_from(run.state).name
-    lines = [f"    {gates.command(gates.CHOOSE, run.handle, label, branch)}" for label in offered]
+    lines = [f"    {command(gates.CHOOSE, run.handle, label, branch)}" for label in offered]
     if not offered:
-        lines = [f"    {gates.command(verb, run.handle, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
+        lines = [f"    {command(verb, run.handle, '', branch)}" for verb in (gates.APPROVE, gates.REJECT)]
     return "\n".join([_NOT_YOURS, "", *lines])
 
 
@@ -117,7 +118,7 @@ def _by(run: Run) -> str:
     first = run.state["pending_approvals"][0] if run.state["pending_approvals"] else {}
     branch = masked_line(str(first.get("branch") or visits.seen_from(run.state).name), 80)
     verb = f"{gates.CHOOSE} LABEL" if first.get("choices") else gates.APPROVE
-    return gates.command(verb, run.handle, "", branch)
+    return command(verb, run.handle, "", branch)
 
 
 def _asked(item: Mapping[str, Any]) -> str:

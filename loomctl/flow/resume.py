@@ -18,7 +18,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import run_notes
-from loomctl.runs.model import frozen_plan, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
 from loomctl.runs.store.events import Event
@@ -83,6 +83,7 @@ def resume(
         happened = refreeze.keep_migrated(run)
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
+        state = standing.unlimited(state)
         if turn_ends.is_closing_here(space, state):
             ended, said = turn_ends.close(space, run, state, happened, found)
             state = ended.state if ended is not None else state

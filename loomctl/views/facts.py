@@ -18,7 +18,7 @@ from loomctl.priming import artifact_files, prove, receipts
 from loomctl.reduction import history
 from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.artifact_paths import Roots, is_inside, locate, real
-from loomctl.runs.model import frozen_plan, sessions, visits
+from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.tools import tool_log
 from loomctl.workflows import routing
 
@@ -128,17 +128,10 @@ def _sums(sums: Sequence[int]) -> dict[str, Any]:
 
 
 def approvals(state: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Give what waits for a person, in the run and in its branches."""
-    branches = [branch for visit in visits.recent(state) for branch in visit.get("branches", ())]
+    """Give the decisions that a person is asked for, in the run and in its branches."""
     return [
-        {
-            "id": str(one.get("id") or ""),
-            "reason": text(one.get("reason")),
-            "at": text(one.get("requested_at")),
-            "choices": as_texts(one.get("choices")),
-        }
-        for holder in (state, *branches)
-        for one in as_objects(holder.get("pending_approvals"))
+        {"id": one.id, "reason": one.question, "at": one.since, "choices": [*one.choices]}
+        for one in standing.asked(state)
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from loomctl.flow import route
-from loomctl.kit import files
+from loomctl.kit import clock, files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.package import __version__
@@ -18,7 +18,7 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import fences
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import hook_health, stages
-from loomctl.runs.model import frozen_plan, visits
+from loomctl.runs.model import frozen_plan, standing, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.workflows import branches, gates
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from loomctl.runs.log_verdict import Verdict
+    from loomctl.runs.model.standing import Wait
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
@@ -69,26 +70,30 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
     by = ""
     if held and not is_driven:
         by = f", from its session on {masked_line(where, 40)}" if where else ", from the session that drives it"
-    found = _waits(run, is_driven=is_driven or held, by=by)
-    if not held and found.who != "user" and (commands := _untrusted(space, run)):
-        from loomctl.runs.model import standing
-
-        why = f"trust in its commands: {standing.commands_named(commands)}"
-        return Waits("user", why, "trust", standing.trust_command(run.handle))
+    every = waiting(space, run)
+    found = _waits(run, every, is_driven=is_driven or held, by=by)
+    trust = next((one for one in every if one.kind == standing.TRUST), None)
+    if not held and found.who != "user" and trust is not None:
+        return Waits("user", trust.question, "trust", trust.command)
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
     return found._replace(word="", command="", take_over=f"loomctl resume {run.handle} --take-over")
 
 
-def _waits(run: Run, *, is_driven: bool, by: str) -> Waits:
+def waiting(space: Workspace, run: Run) -> tuple[Wait, ...]:
+    """Give what a run waits for, trust on this machine among it."""
+    return standing.waiting(run.state, now=clock.now(), untrusted=_untrusted(space, run))
+
+
+def _waits(run: Run, every: Sequence[Wait], *, is_driven: bool, by: str) -> Waits:
     state, handle = run.state, run.handle
     unknown = frozen_plan.steps_unknown(run.plan)
     if unknown:
         return Waits("nobody", f"Loom does not know its steps here: {masked_line(unknown, _REASON)}", "", "")
     status = state["status"]
     if status == "awaiting_feedback":
-        return _answer(run)
+        return _answer(run, every, is_driven=is_driven)
     if status == "paused":
         return _paused(run)
     if status == "failed":
@@ -99,32 +104,32 @@ def _waits(run: Run, *, is_driven: bool, by: str) -> Waits:
         return Waits("nobody", "it is completed", "", "")
     if status == "cancelled":
         return Waits("nobody", "it was cancelled", "", f"loomctl resume {handle} --reopen")
+    limit = next((one for one in every if one.kind in (standing.LIMIT, standing.TIME) and not is_driven), None)
+    if limit is not None:
+        return _limited(limit)
     return _under_way(run, is_driven=is_driven, by=by)
 
 
-def _answer(run: Run) -> Waits:
-    from loomctl.runs.model import standing
+def _limited(wait: Wait) -> Waits:
+    if wait.kind == standing.LIMIT:
+        return Waits("user", f"a limit was reached: {wait.question}", "resume", wait.command)
+    until = f"until {' '.join(clock.day_and_time(wait.until))}" if wait.until else ""
+    return Waits("nobody", ": ".join(filter(None, (until, wait.question))), "", wait.command)
 
-    state, handle = run.state, run.handle
-    asked = state["pending_approvals"]
-    if asked:
+
+def _answer(run: Run, every: Sequence[Wait], *, is_driven: bool) -> Waits:
+    first = next((one for one in every if one.kind in (standing.APPROVAL, standing.TRUST, standing.QUESTION)), None)
+    onward = f"loomctl {'next' if is_driven else 'resume'} {run.handle}"
+    if first is None or first.kind == standing.QUESTION:
+        to = f" to: {first.question}" if first is not None and first.question else ""
+        return Waits("user", f"an answer{to}", "answer", onward)
+    if first.kind == standing.APPROVAL:
         from loomctl.flow import gate_texts
 
-        why = gate_texts.question(run)
-        first = asked[0]
-        found = gates.open_human(state, run.plan)
-        offered = gates.choices(found[1].step) if found is not None else first.get("choices") or []
-        branch = str(first.get("branch") or "")
-        if offered:
-            commands = tuple(gates.command(gates.CHOOSE, handle, str(label), branch) for label in offered)
-            several = commands if len(commands) > 1 else ()
-            return Waits("user", why, "choose", "" if several else commands[0], several)
-        return Waits("user", why, "approve", gates.command(gates.APPROVE, handle, "", branch))
-    raw = state.get("feedback")
-    message = masked_line(str(raw.get("message") or ""), _REASON) if isinstance(raw, dict) else ""
-    if standing.waits_for_trust(state):
-        return Waits("user", message, "trust", standing.trust_command(handle))
-    return Waits("user", f"an answer{f' to: {message}' if message else ''}", "answer", f"loomctl next {handle}")
+        ways = first.ways(run.handle)
+        word, several = "choose" if first.choices else "approve", ways if len(ways) > 1 else ()
+        return Waits("user", gate_texts.question(run), word, "" if several else ways[0], several)
+    return Waits("user", first.question, "trust", first.command)
 
 
 def _paused(run: Run) -> Waits:

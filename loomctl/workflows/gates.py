@@ -7,7 +7,7 @@ Pure, over a state and a plan: a branch that is seen as a run of its own has bot
 from __future__ import annotations
 
 from loomctl.expressions import placeholders
-from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import frozen_plan, visits
@@ -174,14 +174,6 @@ def _unclear(code: str, what: str, offered: Sequence[str], state: Mapping[str, A
 def shows(state: Mapping[str, Any]) -> str:
     """Give the command that shows what is asked: an error's hint gets pasted, and must decide nothing."""
     return f"loomctl status {handle(state)}"
-
-
-def command(verb: str, handle: str, label: str = "", branch: str = "") -> str:
-    """Give the command by which something is decided, so that it can be pasted. branch: of a parallel step."""
-    shown = masked_line(label, LONGEST_LABEL)
-    option = f"--branch {branch} " if branch else ""
-    mark = "-- " if shown.startswith("-") else ""
-    return f"loomctl {verb} {option}{mark}{quoted(shown) + ' ' if label else ''}{handle}"
 
 
 def approve(state: State, *, at: str, by: str = "", note: str = "") -> tuple[State, list[str]]:

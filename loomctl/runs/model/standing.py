@@ -1,6 +1,9 @@
-"""How a run stands: under way, waiting for its user or for trust in its commands, a copy of another (D23, D27)."""
+"""How a run stands: under way, waiting for its user, a time or a limit, a copy of another (D23, D27, D73)."""
 
 from __future__ import annotations
+
+from loomctl.kit.quick_json import as_object, as_objects, as_texts
+from loomctl.kit.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,8 +15,11 @@ if TYPE_CHECKING:
 # Whose state a pull saved as a run of its own: the one that was here as the other was taken, or the remote's.
 MINE, THEIRS = "mine", "theirs"
 SAVED_KEYS = ("run_id", "whose", "machine", "by", "remote", "at")
-_TRUST = "trust"
+# What a run can wait for: a decision, trust in its commands, its user's answer, a time, somebody to raise a limit.
+APPROVAL, TRUST, QUESTION, TIME, LIMIT = KINDS = ("approval", "trust", "question", "time", "limit")
+WAITS_FOR = "waits_for"  # of a state: the limit or the time at which whoever drove the run ended
 _SHOWN = 3
+_LONGEST = 200  # UTF-16 units of a text that somebody else wrote, in a line
 
 
 def goes_on(state: Mapping[str, Any]) -> bool:
@@ -50,13 +56,13 @@ def is_under_way(state: Mapping[str, Any]) -> bool:
 def waits_for_trust(state: Mapping[str, Any]) -> bool:
     """Tell whether a run waits for trust in its commands."""
     feedback = state.get("feedback")
-    return state["status"] == "awaiting_feedback" and isinstance(feedback, dict) and feedback.get("kind") == _TRUST
+    return state["status"] == "awaiting_feedback" and isinstance(feedback, dict) and feedback.get("kind") == TRUST
 
 
 def await_trust(state: State, entry: Mapping[str, Any], commands: Sequence[Mapping[str, str]], *, at: str) -> State:
     """Let a run wait for trust at its open visit. commands: what is to be trusted."""
     asked = awaiting(state, entry, f"trust in its commands: {commands_named(commands)}", at=at)
-    return {**asked, "feedback": {**asked["feedback"], "kind": _TRUST}}
+    return {**asked, "feedback": {**asked["feedback"], "kind": TRUST}}
 
 
 def commands_named(commands: Sequence[Mapping[str, str]]) -> str:
@@ -77,6 +83,163 @@ def trust_line(handle: str, commands: Sequence[Mapping[str, str]]) -> str:
 def trust_command(handle: str) -> str:
     """Give the command that shows a run's commands, and asks."""
     return f"loomctl trust {handle}"
+
+
+# ---- What waits for whom.
+
+
+class Wait(NamedTuple):
+    """One thing that a run waits for; texts are masked, in a line, and empty where nothing is known.
+
+    kind: of KINDS; step: its key; since, until: UTC, `YYYY-MM-DDTHH:MM:SSZ`; choices: the labels among which somebody
+    chooses; branch: of a parallel step; command: the one that answers it; id: of what is asked.
+    """
+
+    kind: str
+    question: str
+    command: str
+    step: str = ""
+    since: str = ""
+    until: str = ""
+    choices: tuple[str, ...] = ()
+    branch: str = ""
+    id: str = ""
+
+    def ways(self, handle: str) -> tuple[str, ...]:
+        """Give the commands that answer it: one for each choice, else the one there is."""
+        choose = (command("choose", handle, label, self.branch) for label in self.choices)
+        return tuple(choose) if self.choices else (self.command,)
+
+
+def waiting(
+    state: Mapping[str, Any], *, now: str = "", untrusted: Sequence[Mapping[str, str]] = ()
+) -> tuple[Wait, ...]:
+    """Give what a run waits for, whoever wrote its state; what is asked of a person first.
+
+    now: a time, UTC; a retry that is due by then is not waited for. untrusted: the commands that keep the open step
+    from going on, for only the machine knows which it trusts. A run that stands still otherwise waits for none of it:
+    it is resumed first (D4).
+    """
+    status = state.get("status")
+    found: list[Wait] = []
+    if status in ("in_progress", "awaiting_feedback"):
+        found += asked(state)
+        found += _answers(state) if status == "awaiting_feedback" else ()
+        if untrusted and all(one.kind != TRUST for one in found):
+            found.append(_trust(state, f"trust in its commands: {commands_named(untrusted)}", _begun(state)))
+    if status in ("in_progress", "awaiting_feedback", "paused"):
+        found += _limits(state)
+    return (*found, *_retries(state, now)) if status == "in_progress" else tuple(found)
+
+
+def asked(state: Mapping[str, Any]) -> tuple[Wait, ...]:
+    """Give the decisions that a state asks for, those of branches among them, also while the run stands still."""
+    return tuple(_approval(state, one) for one in as_objects(state.get("pending_approvals")))
+
+
+def _approval(state: Mapping[str, Any], item: Mapping[str, Any]) -> Wait:
+    name, branch = _line(item.get("id")), _line(item.get("branch"))
+    offered = tuple(label for one in as_texts(item.get("choices")) if (label := _line(one)))
+    step = _line(item.get("step_id")) or (name[5:] if name.startswith("step:") else _line(state.get("current_step")))
+    verb, label = ("choose", offered[0] if len(offered) == 1 else "LABEL") if offered else ("approve", "")
+    return Wait(
+        APPROVAL,
+        _line(item.get("reason")) or name,
+        command(verb, _handle(state), label, branch),
+        step=step,
+        since=_time(item.get("requested_at")),
+        choices=offered,
+        branch=branch,
+        id=name,
+    )
+
+
+def _answers(state: Mapping[str, Any]) -> tuple[Wait, ...]:
+    raw = state.get("feedback")
+    if not isinstance(raw, dict):
+        return ()
+    said, since = _line(raw.get("message")), _time(raw.get("at"))
+    if raw.get("kind") == TRUST:
+        return (_trust(state, said, since),)
+    step = _line(state.get("current_step"))
+    return (Wait(QUESTION, said, command("resume", _handle(state)), step=step, since=since),)
+
+
+def _begun(state: Mapping[str, Any]) -> str:
+    """Give when the open visit began; empty where none is open."""
+    steps = state.get("steps")
+    last = steps[-1] if steps else {}
+    return _time(last.get("started_at")) if last.get("status") in ("in_progress", "closing") else ""
+
+
+def _trust(state: Mapping[str, Any], said: str, since: str) -> Wait:
+    return Wait(TRUST, said, trust_command(_handle(state)), step=_line(state.get("current_step")), since=since)
+
+
+def _limits(state: Mapping[str, Any]) -> tuple[Wait, ...]:
+    raw = state.get(WAITS_FOR)
+    if not isinstance(raw, dict) or raw.get("kind") not in (LIMIT, TIME):
+        return ()
+    again, step = command("resume", _handle(state)), _line(state.get("current_step"))
+    since, until = _time(raw.get("at")), _time(raw.get("until"))
+    return (Wait(str(raw["kind"]), _line(raw.get("what")), again, step=step, since=since, until=until),)
+
+
+def _retries(state: Mapping[str, Any], now: str) -> tuple[Wait, ...]:
+    """Give the time before which the open step is not tried again, while that lies ahead."""
+    steps = state.get("steps")
+    for entry in reversed(steps if steps is not None else ()):
+        if entry.get("status") in ("in_progress", "closing"):
+            continue
+        way = as_object(entry.get("next"))
+        until = _time(way.get("not_before"))
+        if not until or until <= now or way.get("step_id") != state.get("current_step"):
+            return ()
+        key, since = _line(way.get("step_id")), _time(entry.get("completed_at"))
+        onward = command("next", _handle(state))
+        return (Wait(TIME, f"{key} is tried again", onward, step=key, since=since, until=until),)
+    return ()
+
+
+def limited(state: State, kind: str, what: str, *, at: str, until: str | None = None) -> State:
+    """Note the limit (LIMIT), or the time (TIME), at which whoever drove a run ended. until: when it may go on."""
+    return {**state, WAITS_FOR: {"kind": kind, "what": what, "until": until, "at": at}}
+
+
+def unlimited(state: State) -> State:
+    """Take that note away: the run goes on."""
+    return {key: value for key, value in state.items() if key != WAITS_FOR} if WAITS_FOR in state else state
+
+
+def command(verb: str, handle: str, label: str = "", branch: str = "") -> str:
+    """Give the command by which something is decided, so that it can be pasted. branch: of a parallel step."""
+    from loomctl.kit.errors import quoted
+    from loomctl.kit.text.secrets import masked_line
+
+    shown = masked_line(label, _LONGEST)
+    option = f"--branch {quoted(branch)} " if branch else ""
+    mark = "-- " if shown.startswith("-") else ""
+    word = f"{shown if shown == 'LABEL' else quoted(shown)} " if label else ""
+    return f"loomctl {verb} {option}{mark}{word}{handle}"
+
+
+def _handle(state: Mapping[str, Any]) -> str:
+    from loomctl.runs.model.state import handle
+
+    return handle(state)
+
+
+def _line(value: object) -> str:
+    from loomctl.kit.text.secrets import masked_line
+
+    return masked_line(value, _LONGEST) if isinstance(value, str) else ""
+
+
+def _time(value: object) -> str:
+    """Read a time that somebody wrote; empty for what is none."""
+    is_time = isinstance(value, str) and len(value) == 20 and value.isascii()
+    marks = "".join(one for one in str(value) if not one.isdigit()) if is_time else ""
+    return str(value) if marks == "--T::Z" else ""
 
 
 # ---- A copy that a pull saved.
