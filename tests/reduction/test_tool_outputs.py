@@ -38,6 +38,7 @@ def told(lines: list[str]) -> str:
     return reduce_call("Bash", {"command": "make all"}, response).observation
 
 
+@pytest.mark.slow
 @each("place", [0, 1, 900, 20_000, 39_000, 39_998])
 def test_an_error_is_told_wherever_it_stands(place: int) -> None:
     lines = [*LINES[:place], ERROR, *LINES[place + 1 :]]
@@ -101,6 +102,7 @@ def test_a_key_is_masked_wherever_a_part_ends(cut: int) -> None:
     assert not [start for start in range(len(key) - 8) if key[start : start + 8] in observation]
 
 
+@pytest.mark.slow
 @each("words", range(80, 130, 2))
 def test_a_key_is_masked_wherever_a_line_is_cut(words: int) -> None:
     """Of a long line what stands around its trouble is looked at, from a key's middle or up to it."""
@@ -135,6 +137,7 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each("name", TEXTS)
 def test_no_more_is_looked_at_than_there_is_time_for(name: str) -> None:
     seen = looked_at(TEXTS[name])

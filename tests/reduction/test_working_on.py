@@ -8,6 +8,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from loomctl.reduction.calls import reduce_call
 from loomctl.reduction.gist import facts, gist
 from loomctl.reduction.hits import changes, hit_lines, hits_of
@@ -68,6 +70,7 @@ MANY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @each("place", [40, 3990])
 def test_the_odd_one_of_thousands_is_told_and_those_beside_it_are_not(place: int) -> None:
     for lines, other in MANY:
@@ -443,6 +446,7 @@ def test_of_what_was_made_what_did_not_fail_is_told_and_what_stands_under_a_secr
     assert not any("S3cr" in line for line in facts(pairs, 300))
 
 
+@pytest.mark.slow
 @each("prefix", ["    {n}\t", "app-1  | ", "{n}: ", ""])
 def test_no_line_of_a_private_key_in_the_middle_of_megabytes_is_told(prefix: str) -> None:
     body = [base64.b64encode(hashlib.sha512(bytes([line])).digest())[:64].decode() for line in range(26)]

@@ -49,7 +49,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return machine
 
 
-@pytest.mark.slow
 def test_later_starts_are_silent(machine: Machine) -> None:
     """Once set up, Loom says nothing of it again."""
     ended = machine.loomctl("--version")
