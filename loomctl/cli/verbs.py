@@ -17,6 +17,7 @@ Places = dict[str, str]
 FACE: dict[str, Places] = {
     "Every day": {
         "run": "run:run",
+        "drive": "drive:drive_command",
         "next": "step:next_command",
         "done": "step:done",
         "undo": "step:undo_command",
@@ -31,7 +32,6 @@ FACE: dict[str, Places] = {
         "trust": "decide:trust",
         "pause": "decide:pause",
         "cancel": "decide:cancel",
-        "rewind": "run:rewind_command",
     },
     "Look": {
         "show": "runs:show",
@@ -59,7 +59,7 @@ FACE: dict[str, Places] = {
 """What `--help` lists, by groups."""
 
 REST: dict[str, Places] = {
-    "Steer": {"fork": "run:fork_command"},
+    "Steer": {"fork": "run:fork_command", "rewind": "run:rewind_command"},
     "Look": {
         "sessions": "runs:sessions_command",
         "events": "events:events",

@@ -221,7 +221,8 @@ def _done(
             ended.extend(_closed(space, run, state, happened, entry, now, found, notes))
         if not ended:
             return (leases.note_activity(space, _marked(space, state, now)), happened) if happened else (state, [])
-        settled.append(settle.rest_here(space, run, lines.answered(space, ended[0].state, happened)))
+        state = ended[0].state if ended[0].waits else lines.answered(space, ended[0].state, happened)
+        settled.append(settle.rest_here(space, run, state))
         return leases.note_activity(space, settled[0].state), happened + settled[0].happened
 
     run = settle.update(space, run, change, may_end=True)

@@ -21,7 +21,8 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, context_values, stages
 from loomctl.runs.artifact_paths import is_inside
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import frozen_plan, run_context, sessions, visits
+from loomctl.runs.model import frozen_plan, run_context, sessions, standing, visits
+from loomctl.runs.store import write_rules
 from loomctl.runs.store.events import Event
 
 TYPE_CHECKING = False
@@ -39,6 +40,9 @@ UNCHECKED = (
     "{why}. `loomctl doctor` says how to fix that. Then end the step with `{done}` and its result, or give it up with "
     "`{done} --outcome failed`."
 )
+
+
+_SHOWN_REFUSED = 5  # calls that a host refused, in a line
 
 
 def gather(
@@ -241,6 +245,9 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
     shown = known.evidence
     if shown is not None and _lacks(step, entry, shown):
         return _ask_for_evidence(space, run, state, happened, given, reading, shown)
+    refused = _refused_permissions(space, run, entry, given, reading, shown)
+    if refused:
+        return _wait_for_permission(space, run, state, happened, given, reading, refused)
     if known.tracked is None:  # it was to be repaired when it was gathered
         known = _tracked(space, run, entry, given, known)
     failure = answers.exhausted(repairs) if _breaks_schema(step, given, reading) else ""
@@ -249,6 +256,43 @@ def end(space: Workspace, run: Run, state: State, happened: list[Event], given: 
 
         failure = evidence.exhausted(shown, repairs)
     return _ended(space, run, state, happened, given, known, failure)
+
+
+def _refused_permissions(
+    space: Workspace, run: Run, entry: Mapping[str, Any], given: Given, reading: Reading, shown: Checked | None
+) -> list[str]:
+    """Give what its host refused an unattended assistant in a visit that would succeed without evidence (D75).
+
+    The driver notes what it sees of that, and the host writes it down; who ends the step by hand knows.
+    """
+    outcome = given.outcome or reading.outcome or "succeeded"
+    proven = shown is not None and shown.passed and bool(shown.items)
+    if write_rules.started_for()[0] != run.run_id or proven or outcome not in route.WELL:
+        return []
+    noted = entry.get("denied")
+    found = [str(one.get("what")) for one in noted if isinstance(one, dict)] if isinstance(noted, list) else []
+    return found or list(space.caller.conversation.refused())
+
+
+def _wait_for_permission(
+    space: Workspace,
+    run: Run,
+    state: State,
+    happened: list[Event],
+    given: Given,
+    reading: Reading,
+    refused: Sequence[str],
+) -> Ended:
+    entry = visits.open_visit(state)
+    assert entry is not None  # the caller looked
+    if given.response is not None:
+        stages.write_candidate(run.folder, entry["stage"], given.response)
+    named = masked_line(", ".join(refused[:_SHOWN_REFUSED]), 300)
+    why = f"its host refused {named}, and no evidence shows that the step succeeded"
+    waits = {"stage": entry["stage"], "reason": "denied"}
+    happened.append(Event("run.awaiting_feedback", waits, space.caller.session_id, entry["step_id"]))
+    said = f"{entry['step_id']} is not done: {why}. The run waits for its user."
+    return Ended(standing.awaiting(state, entry, why, at=clock.now()), None, reading, said, waits=True)
 
 
 def _ask_for_evidence(

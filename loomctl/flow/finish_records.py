@@ -96,12 +96,16 @@ class Gathered(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What came of an end: the visit as it ended, or (entry None) the message that asks for another answer."""
+    """What came of an end: the visit as it ended, or (entry None) the message that asks for another answer.
+
+    waits: nothing is asked of the assistant: the run waits for its user, as the message says.
+    """
 
     state: State
     entry: Mapping[str, Any] | None
     reading: Reading
     repair: str = ""
+    waits: bool = False
 
 
 class End(NamedTuple):

@@ -6,6 +6,7 @@ import os
 
 from loomctl.runs.machine.local import Local
 from loomctl.runs.project import Workspace
+from loomctl.runs.store import write_rules
 from loomctl.runs.store.store import LOCAL, Store
 from loomctl.runs.store.write_rules import Driver, Fence
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
-def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace:
-    """Give a project as this caller meets it."""
+def workspace(project: Project, settings: Settings, caller: Caller, word: str = "") -> Workspace:
+    """Give a project as this caller meets it. word: with which it lets others work in its place, if it does (D74)."""
     freeze = None if caller.on_hook_path else _freezing(project)
     local = Local(os.path.join(project.store, LOCAL))
     session_id = caller.session_id
@@ -31,7 +32,9 @@ def workspace(project: Project, settings: Settings, caller: Caller) -> Workspace
     def heir_of() -> object:
         return (local.binding(session_id) or {}).get("inherited_from")
 
-    fence = Fence(local.folder, Driver(session_id, caller.host, caller.pid, heir_of, caller.shared))
+    started_for = ("", "") if word else write_rules.started_for()
+    driver = Driver(session_id, caller.host, caller.pid, heir_of, caller.shared, word, started_for)
+    fence = Fence(local.folder, driver)
     store = Store(project.store, project.faber_roots, freeze, fence)
     return Workspace(project, store, local, settings, caller, _upcoming)
 

@@ -337,6 +337,9 @@ def _ended(
             return state, []
         happened: list[Event] = []
         ended = finish.end(space, run, state, happened, given, known)
+        if ended.waits:
+            held[:] = [Stopped(line=f"Loom: {ended.repair}", waits=True)]
+            return leases.note_activity(space, ended.state), happened
         state = lines.answered(space, ended.state, happened)
         if ended.entry is None:
             unjudged = entry["stage"] if known.evidence is not None and known.evidence.pending else ""

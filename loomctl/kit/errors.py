@@ -15,6 +15,8 @@ EXIT_INVALID = 5
 EXIT_HELD = 6
 EXIT_SKEW = 7
 EXIT_SETUP = 8
+EXIT_WAITS = 9  # a drive ended where a person, or a time, is waited for
+EXIT_LIMIT = 10  # a drive reached a limit that its user had set
 EXIT_BUG = 70
 ON_INTERRUPT = 130
 

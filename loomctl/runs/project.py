@@ -237,6 +237,10 @@ class Conversation:
         """Tell a prompt that is the host's own notice of a subagent's end."""
         return False
 
+    def refused(self) -> Sequence[str]:
+        """Name the calls of the turn that ends which the host refused by its own permissions, as far as it says so."""
+        return ()
+
     def another(self, path: str | None, host: str = "") -> Conversation:  # noqa: ARG002 - as above
         """Give another session's conversation, by its transcript's path. host: its own, empty for the same."""
         return self

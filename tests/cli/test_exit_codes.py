@@ -18,12 +18,14 @@ from loomctl.kit.errors import (
     EXIT_FINDINGS,
     EXIT_HELD,
     EXIT_INVALID,
+    EXIT_LIMIT,
     EXIT_MISSING,
     EXIT_NO_RUN,
     EXIT_OK,
     EXIT_SETUP,
     EXIT_SKEW,
     EXIT_USAGE,
+    EXIT_WAITS,
 )
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Ended, Json, Scene, artifact, handle, run
@@ -133,6 +135,11 @@ def test_each_kind_of_end_has_its_code(
         assert ended.json["error"]["hint"]
 
 
+def at_a_gate(scene: Scene) -> None:
+    scene.workflow(phases={"build": {"steps": [{"id": "look", "kind": "human", "prompt": "Look."}]}})
+    scene.begin()
+
+
 def small_budget(_: Scene) -> None:
     settings = Path(os.environ["XDG_CONFIG_HOME"]) / "loom"
     settings.mkdir(parents=True)
@@ -162,6 +169,8 @@ PROVOKED: dict[int, tuple[Callable[[Scene], None] | None, list[str], str, str]] 
     EXIT_HELD: (begin, ["runs", "rm", "shop", "--yes"], "RUN_IS_ACTIVE", "is still active"),
     EXIT_SKEW: (newer_state, ["show"], "SCHEMA_TOO_NEW", "99"),
     EXIT_SETUP: (unwritable_home, ["trust"], "NOT_REMEMBERED", "LOOM_STATE_HOME"),
+    EXIT_WAITS: (at_a_gate, ["drive", "shop"], "", "waits for your decision"),
+    EXIT_LIMIT: (begin, ["drive", "shop", "--max-time", "0.001s"], "", "is over"),
     EXIT_BUG: (begin, ["show"], "BUG", "nobody expected this"),
 }
 
@@ -176,7 +185,7 @@ def real(scene: Scene, code: int, *words: str) -> Ended:
 
 def test_the_table_has_every_code_of_d52() -> None:
     declared = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
-    assert set(PROVOKED) == declared == {0, 1, 2, 3, 4, 5, 6, 7, 8, 70}
+    assert set(PROVOKED) == declared == {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 70}
 
 
 @pytest.mark.slow(quick=1)

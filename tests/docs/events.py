@@ -15,8 +15,8 @@ run.resumed: a run is taken up again | status_before
 run.paused: by `loomctl pause` or `reject`, or where the assistant may be sent on no more
     | before = the status before | reason = `stop_block_cap` or `rejected`
 run.awaiting_feedback: the assistant stopped twice without a result, or a command is not trusted: the user is waited
-    for
-    | stage | reason = `trust`, if it is that
+    for; or a permission was refused
+    | stage | reason = `trust` or `denied`, if it is that
 run.failed: a step failed for good, and its workflow stops there | step_id | failure_reason
 run.cancelled: by `loomctl cancel` | before = the status before
 run.completed: the last step is done
@@ -108,12 +108,23 @@ approval.chosen: by `loomctl choose LABEL`
 approval.lapsed: the run goes back before what was approved, and will ask again | id
 lease.taken: a session drives the run from here on, for nobody did, or who did is gone
     | why = `free`, `gone`, `over` (the run was), `restarted` (its own process was), `inherited` (`/clear`),
-    `terminal` (a host's session in it) | epoch = of the lease, from here on | host | hostname | from = who drove it
+    `terminal` (of the same user: nothing works there by
+    itself) | epoch = of the lease, from here on | host | hostname | from = who drove it
     until then: `session_id`, `host`, `hostname`, `since`, `seen`
 lease.taken_over: a session took the run from another that may live, whose later writes of the state are refused
     | epoch | host | hostname | from = as above
 lease.released: who drove the run gives it up: its conversation ended, or took up another run
-    | epoch = it stays until the next one | reason = the host's word, or `left`
+    | epoch = it stays until the next one | reason = the host's word, `left`, or `drive`
+drive.started: `loomctl drive` begins to drive the run | host = the assistant that works | limits = in seconds, USD
+    and turns: `time`, `cost`, `turns`, `silence`, `turn`, `lingers`
+turn.started: a driver starts an assistant's process
+    | turn = of this drive, from 1 | conversation = its id | goes_on = whether the conversation is an earlier turn's
+turn.ended: that process has ended, and nothing of it runs any more
+    | turn | class = `done`, `infra` (its API, process or host failed, or nothing was heard of it), `limit` (its API
+    names a time), `refused` (by its API), `stuck`, `spent` (a limit of the driver's) or `stopped` | why = in words
+    | tokens = of its answers | calls = of tools | seconds | cost = in USD that the turn added, null where its host
+    did not say it | killed = processes that would not end | denials = the calls that its host refused
+drive.ended: `loomctl drive` ends | code = its exit code | kind = in a word what it ended for | why = in a sentence
 lease.refused: a write of the state was refused, for another drives the run, or drove it since the writer began
     | began = the epoch under which the writer began | epoch = the lease's | holder = who drives, as above
 session.started: a session is bound to the run, or begins bound to it

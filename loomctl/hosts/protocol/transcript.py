@@ -155,6 +155,21 @@ class Transcript(Recorded):
                 return _seconds(entry)
         return 0
 
+    def refused(self) -> list[str]:
+        """Name the tools of which a call was refused since the last prompt; no hook tells of that."""
+        found: dict[str, None] = {}
+        names: dict[str, str] = {}
+        refused: list[str] = []
+        for _, entry in self._read().back():
+            if _is_prompt(entry):
+                break
+            if entry.get("toolDenialKind"):
+                refused += _results(entry)
+            names |= _called(entry)
+        for call in refused:
+            found[names.get(call, "a tool")] = None
+        return list(found)
+
     def called_at(self) -> float:
         """Give when its assistant last called a tool, in seconds since 1970; 0 where that is not known.
 
@@ -427,9 +442,21 @@ def _seconds(entry: dict[str, Any]) -> float:
 
 
 def _calls(entry: dict[str, Any]) -> list[str]:
+    return list(_called(entry))
+
+
+def _called(entry: dict[str, Any]) -> dict[str, str]:
+    return {str(block.get("id")): str(block.get("name")) for block in _blocks_of(entry, "tool_use")}
+
+
+def _results(entry: dict[str, Any]) -> list[str]:
+    return [str(block.get("tool_use_id")) for block in _blocks_of(entry, "tool_result")]
+
+
+def _blocks_of(entry: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     content = _message(entry).get("content")
     blocks = content if isinstance(content, list) else []
-    return [str(block.get("id")) for block in blocks if isinstance(block, dict) and block.get("type") == "tool_use"]
+    return [block for block in blocks if isinstance(block, dict) and block.get("type") == kind]
 
 
 def _is_prompt(entry: dict[str, Any]) -> bool:

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 FOLDER = "drivers"
 
 
-def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None) -> None:
-    """Note who takes a run's lease: written under the run's lock, before the state says so. Raises OSError."""
+def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None, word: str = "") -> None:
+    """Note who takes a run's lease: written under the run's lock, before the state says so. Raises OSError.
+
+    word: by which who was started to work in the holder's place is known.
+    """
     path = _path(local, run_id)
     files.refuse_links(os.path.dirname(local), path)
     files.make_folder(os.path.dirname(path))
@@ -42,7 +45,24 @@ def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None) 
         "hostname": machine.hostname(),
         "store": _store(local),
     }
+    if word:
+        from loomctl.kit import digests
+
+        told["word"] = digests.of_text(word)
     files.write_atomically(path, files.to_json(told), durable=False)
+
+
+def delegates(local: str, run_id: str, holder: Holder, word: str) -> bool:
+    """Tell whether a run's holder, which lives, started whoever has this word (D74).
+
+    What it started may see no other processes; then the holder counts as living, for it ends what it starts.
+    """
+    from loomctl.kit import digests
+
+    known = _of(local, run_id, holder)
+    if known is None or not word or known.get("word") != digests.of_text(word):
+        return False
+    return not is_seen(local, run_id, holder) or processes.lives(_process(known))
 
 
 def complete(local: str, run_id: str, holder: Holder, pid: int | None) -> None:
@@ -77,17 +97,21 @@ def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool
     return known is not None and pid is not None and processes.same(_process(known), processes.identity(pid))
 
 
-def is_its_terminal(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
-    """Tell whether a run's driver is the terminal that a host's process was started in: its user is the same person."""
-    known = _of(local, run_id, holder)
-    process = _process(known or {})
-    here = (process.get("boot_id"), process.get("namespace")) == (processes.boot_id(), processes.namespace())
-    if pid is None or holder.host != TERMINAL or not here:
+def is_users_terminal(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a run's driver is a terminal of this user's on this machine, in this store.
+
+    Nothing works there by itself: an assistant or a driver that the same person starts need not fight it.
+    """
+    known = _of(local, run_id, holder) if holder.host == TERMINAL else None
+    if known is None:
         return False
+    from loomctl.kit import machine
+
     try:
-        return os.getsid(pid) == process.get("pid")
+        is_own = os.lstat(_path(local, run_id)).st_uid == os.geteuid()
     except OSError:
         return False
+    return is_own and known.get("hostname") == machine.hostname()
 
 
 def is_here(local: str, run_id: str, holder: Holder) -> bool:
@@ -249,6 +273,17 @@ def fate(*, is_here: bool) -> str:
     if is_here:
         return "which can no longer write to it"
     return "which learns of this when it pulls; if it goes on there, you will have to choose between two states"
+
+
+def outlived(handle: str) -> LoomError:
+    """Say to what a driver had started that it drives the run no more."""
+    return LoomError(
+        "HELD_BY_ANOTHER",
+        f"the driver that started this works on the run {handle} no more",
+        why="Loom wrote nothing: whoever drives the run now would be written over. Stop here",
+        hint=f"loomctl show {handle}",
+        exit_code=EXIT_HELD,
+    )
 
 
 def refusal(handle: str, found: Holder | None, *, is_here: bool = True, is_seen: bool = True) -> LoomError:

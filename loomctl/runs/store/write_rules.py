@@ -5,6 +5,8 @@ Every write passes here (`Store.update`). A store without a fence is one that no
 
 from __future__ import annotations
 
+import os
+
 from loomctl.kit import clock
 from loomctl.kit.quick_json import as_object, following
 from loomctl.kit.records import NamedTuple
@@ -33,14 +35,23 @@ WATCH = "watch"  # what reading notes: never takes the lease; beside a living dr
 ONCE = "once"  # a value that is set by hand: refused beside a living driver, and never takes the lease
 BESIDE = "beside"  # a person's decision, and what the run's own command puts into its context: beside whoever drives
 
+STARTED_FOR = "LOOM_DRIVEN"  # in the environment of what a driver starts: the run's id, and the driver's word
+
 # What a write does to the lease.
 KEEP, TAKE, PASS, DROP = "keep", "take", "pass", "drop"
+
+
+def started_for() -> tuple[str, str]:
+    """Give the run that this process was started to work on, and its driver's word; both empty where no driver did."""
+    run_id, _, word = os.environ.get(STARTED_FOR, "").partition(" ")
+    return run_id, word
 
 
 class Driver(NamedTuple):
     """Who writes. session_id: None for nobody; pid: of the host; heir_of: gives whose run the session took over.
 
-    shared: the process may hold other people's sessions.
+    shared: the process may hold other people's sessions. word: with which it lets others work in its place, as it holds
+    a lease; started_for: the run for which such a one started the caller, and the word (D74).
     """
 
     session_id: str | None
@@ -48,6 +59,8 @@ class Driver(NamedTuple):
     pid: int | None
     heir_of: Callable[[], object] = str
     shared: bool = False
+    word: str = ""
+    started_for: tuple[str, str] = ("", "")
 
 
 class Claim(NamedTuple):
@@ -100,14 +113,16 @@ class Fence:
         if why is None or not (_is_same(began, now) or (mine and now[0] == following(began[0]))):
             if self.way in (ENTER, WATCH):
                 return Claim(DROP)
-            raise self._refusal(before, None if why is not None else found)
+            raise self._refusal(run_id, before, None if why is not None else found)
         if mine:
             return Claim(KEEP)
         return Claim(PASS if self.way in (WATCH, ONCE) or self.driver.session_id is None else TAKE, why)
 
-    def _refusal(self, state: State, found: Holder | None) -> LoomError:
+    def _refusal(self, run_id: str, state: State, found: Holder | None) -> LoomError:
         from loomctl.runs.machine import drivers
 
+        if run_id == self.driver.started_for[0]:
+            return drivers.outlived(handle(state))
         if found is None:
             return drivers.refusal(handle(state), None)
         at = (self._local, str(state["run_id"]), found)
@@ -126,13 +141,13 @@ class Fence:
 
         driver, was = self.driver, lease.holder(before)
         if claim.what == KEEP:
-            if was is not None:
+            if was is not None and was.session_id == driver.session_id:
                 drivers.complete(self._local, run_id, was, driver.pid)
             return lease.seen(after, at), happened
         from loomctl.kit import machine  # most writes take nothing
 
         assert driver.session_id is not None  # who is nobody takes nothing
-        drivers.note(self._local, run_id, following(lease.epoch(after)), driver.session_id, driver.pid)
+        drivers.note(self._local, run_id, following(lease.epoch(after)), driver.session_id, driver.pid, driver.word)
         host = machine.hostname()
         after = lease.taken(after, driver.session_id, host=driver.host, hostname=host, at=at)
         last = {"from": lease.brief(was)} if was is not None else {}
@@ -157,13 +172,19 @@ class Fence:
     def _free(self, run_id: str, state: State, found: Holder | None) -> str | None:
         """Say why the caller may drive; None: it may not.
 
-        `mine`, `free`, `over`, `restarted`, `inherited`, `terminal` (a host's session in the terminal that drives),
-        `gone`.
+        `mine`, `free`, `over`, `restarted`, `inherited`, `terminal` (it is this user's, and nothing works there by
+        itself), `gone`.
         """
+        if run_id == self.driver.started_for[0]:
+            from loomctl.runs.machine import drivers
+
+            word = self.driver.started_for[1]
+            return "mine" if found is not None and drivers.delegates(self._local, run_id, found, word) else None
         if found is None:
             return "free"
         own = found.session_id == self.driver.session_id
         from loomctl.runs.machine import drivers  # most runs have one driver
+        from loomctl.runs.machine.local import TERMINAL as SHELL
 
         if own:
             other = drivers.of_own_session(self._local, run_id, found, self.driver.pid)
@@ -175,7 +196,7 @@ class Fence:
             (self.way == ENTER and not self.driver.shared) or self.driver.heir_of() == found.session_id
         ):
             return "inherited"
-        elif drivers.is_its_terminal(self._local, run_id, found, self.driver.pid):
+        elif self.driver.host != SHELL and drivers.is_users_terminal(self._local, run_id, found):
             return "terminal"
         elif not drivers.lives(self._local, run_id, found):
             return "gone"

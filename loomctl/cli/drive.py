@@ -1,0 +1,182 @@
+"""`loomctl drive`: a run goes on while nobody is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from loomctl.cli import command_line, output
+from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
+from loomctl.drive import drive
+from loomctl.drive.watch import Limits
+from loomctl.flow import start
+from loomctl.flow.open_project import workspace
+from loomctl.hosts import headless, table
+from loomctl.kit.errors import EXIT_HELD, LoomError, quoted
+from loomctl.kit.text.fences import one_line
+from loomctl.runs import find, leases
+from loomctl.runs.project import Caller, Conversation
+from loomctl.runs.store import write_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.drive.drive import Driver, Ended, Seen
+    from loomctl.runs.project import Workspace
+
+_LONGEST = 1e8  # seconds: three years
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
+_SPAN = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class _Span(click.ParamType[float]):
+    """A length of time: `90s`, `20m`, `4h`, `1h30m`."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, (int, float)):
+            return float(value)
+        found = _SPAN.fullmatch(str(value)[:40].strip())
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(found[0])) if found else 0.0
+        if not 0 < seconds < _LONGEST:
+            self.fail(f"{one_line(str(value), 40)!r} is no length of time such as 90s, 20m, 4h or 1h30m", param, ctx)
+        return seconds
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.argument("work", nargs=-1, shell_complete=complete_runs)
+@click.option("--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="Start a run of this one.")
+@click.option("--host", metavar="HOST", default=table.CLAUDE.name, show_default=True, help="The assistant that works.")
+@click.option("--max-time", type=_Span(), help="End after so long, such as 4h.")
+@click.option(
+    "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="End at this cost of the run."
+)
+@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="End after N turns of the assistant.")
+@click.option(
+    "--silence", type=_Span(), default="20m", show_default=True, help="End a turn without a sign for so long."
+)
+@click.option("--turn-time", type=_Span(), default="60m", show_default=True, help="End a turn that takes longer.")
+@click.option(
+    "--allow", metavar="RULE", multiple=True, help="Let the assistant do this too, such as 'Bash(npm test:*)'."
+)
+@json_option
+def drive_command(
+    work: tuple[str, ...],
+    workflow: str | None,
+    host: str,
+    max_time: float | None,
+    max_cost: float | None,
+    max_turns: int | None,
+    silence: float,
+    turn_time: float,
+    allow: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Let an assistant work on a run until it needs you.
+
+    Give a RUN, or new WORK in words.
+
+    It starts an assistant for one turn after the other, watches it, and goes by what the run's state says. It ends when
+    the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now.
+
+    \b
+    Exit codes: 0 completed, 1 failed, 6 another drives it, 9 it waits for you or for a time, 10 a limit was reached.
+
+    \b
+    Examples:
+      loomctl drive shop-258 --max-time 4h --max-cost 5
+      loomctl drive "add dark mode" --workflow core
+    """
+    space = command_line.space(make=True)
+    limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
+    dialect = headless.of(host)
+    run_id = _meant(space, work, workflow)
+    if write_rules.started_for()[0] == run_id:
+        what = "a driver started this, and drives the run already"
+        raise LoomError("HELD_BY_ANOTHER", what, hint=f"loomctl show {space.store.handle(run_id)}", exit_code=EXIT_HELD)
+    leases.give_up(space, run_id)  # whoever calls the driver lets it drive
+    word = secrets.token_hex(16)
+    caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
+    own = workspace(space.project, space.settings, caller, word)
+    show = _Lines(as_json=as_json)
+    driver = drive.Driver(own, run_id, host, dialect, limits, word=word, allow=allow, show=show)
+    with _signals(driver):
+        ended = driver.drive()
+    return _tell(ended, as_json=as_json)
+
+
+def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None) -> str:
+    """Give the run that is meant; words that name none, or a workflow, begin one."""
+    words = " ".join(work).strip()
+    if not workflow and " " not in words:
+        return find.to_drive(space, words or None)
+    begun = start.start(space, words, workflow=workflow)
+    return begun.run.run_id
+
+
+@contextmanager
+def _signals(driver: Driver) -> Iterator[None]:
+    before = {
+        number: signal.signal(number, lambda *_: driver.asked())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Lines:
+    """What is seen, a line for each step and turn, or a JSON object."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._last: tuple[object, ...] = ()
+
+    def __call__(self, seen: Seen) -> None:
+        now = (seen.turn, seen.stand.step, seen.stand.visit, seen.stand.task)
+        if now == self._last:
+            return
+        self._last = now
+        stand = seen.stand
+        if self._as_json:
+            output.document(
+                {"event": "drive.step", "turn": seen.turn, "step": stand.step, "visit": stand.visit, "cost": seen.cost}
+            )
+        else:
+            output.note(f"turn {seen.turn}, {stand.step or 'no step'}, {seen.cost:.2f} USD")
+
+
+def _tell(ended: Ended, *, as_json: bool) -> int:
+    handle, status = ended.run.handle, ended.run.state["status"]
+    command = _next(ended)
+    if as_json:
+        told = {"event": "drive.ended", "run_id": ended.run.run_id, "handle": handle, "status": status}
+        told |= {"code": ended.code, "kind": ended.kind, "why": ended.why, "command": command}
+        output.document(told)
+    else:
+        output.prose(f"Loom: {handle}: {ended.why}" + (f"\n  {command}" if command else ""))
+    return ended.code
+
+
+def _next(ended: Ended) -> str:
+    handle = ended.run.handle
+    if ended.rules:
+        return f"loomctl drive {handle} " + " ".join(f"--allow {quoted(one)}" for one in ended.rules)
+    return {
+        "completed": f"loomctl report {handle}",
+        "approval": f"loomctl approve {handle}",
+        "trust": f"loomctl trust {handle}",
+        "held": f"loomctl show {handle}",
+        "failed": f"loomctl show {handle}",
+        "cancelled": f"loomctl show {handle}",
+    }.get(ended.kind, f"loomctl drive {handle}")

@@ -1,0 +1,426 @@
+"""Taking a run as far as it goes without a person, one assistant's process after the other (D73-D77)."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from loomctl.drive import process, rules
+from loomctl.drive.process import Hand, Order
+from loomctl.drive.rules import Stand, Tries, Turn, Verdict
+from loomctl.drive.watch import Limits, Watch
+from loomctl.flow import route
+from loomctl.kit import clock
+from loomctl.kit.errors import LoomError
+from loomctl.kit.quick_json import as_object
+from loomctl.runs import command_runs, leases
+from loomctl.runs.model import lease, visits
+from loomctl.runs.store import write_rules
+from loomctl.runs.store.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loomctl.drive.signs import Sign
+    from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
+    from loomctl.runs.store.store import Run
+
+HOST = "loomctl"
+KEY = "driving"
+_TICK = 0.5  # seconds between two looks at what nobody tells of
+_SESSIONS = 20  # conversations whose cost is remembered
+
+
+class Dialect(Protocol):
+    """An assistant without a person (`hosts.headless`)."""
+
+    def command(self, order: Order) -> list[str]:
+        """Give the command line of a turn."""
+
+    def read(self, line: bytes) -> Iterator[Sign]:
+        """Read one line of its output."""
+
+
+class Seen(NamedTuple):
+    """What whoever looks on is shown: how the run stands, and the turn as far as it has come."""
+
+    run: Run
+    stand: Stand
+    turn: int
+    watch: Watch | None
+    cost: float
+    limits: Limits
+    word: str = ""
+
+
+class Ended(NamedTuple):
+    """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on."""
+
+    code: int
+    kind: str
+    why: str
+    run: Run
+    rules: tuple[str, ...] = ()
+
+
+class Driver:
+    """One call of the driver, for one run. space: opened with the driver's own session, and its word."""
+
+    def __init__(
+        self,
+        space: Workspace,
+        run_id: str,
+        host: str,
+        dialect: Dialect,
+        limits: Limits,
+        *,
+        word: str,
+        allow: tuple[str, ...] = (),
+        show: Callable[[Seen], None] = lambda _: None,
+        stage_ended: Callable[[Workspace, str], str | None] = lambda *_: None,
+    ) -> None:
+        self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
+        self._limits, self._word, self._allow, self._show = limits, word, allow, show
+        self._stage_ended = stage_ended
+        self._began = time.monotonic()
+        self._turn = 0
+        self._session_id = ""
+        self._conversation_goes_on = False
+        self._asked_to_stop = ""
+        self._signals = 0
+        self._denied: tuple[str, ...] = ()
+
+    def asked(self) -> None:
+        """Be asked by a signal to end: after the step, and at once when asked again."""
+        self._signals += 1
+        self._asked_to_stop = "step" if self._signals == 1 else "now"
+
+    def drive(self) -> Ended:
+        """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
+        self._take()
+        verdict = Verdict(rules.FAILED, "the driver failed", "bug")
+        try:
+            verdict = self._driven()
+        except LoomError as error:
+            if error.code != leases.HELD_BY_ANOTHER:
+                raise
+            verdict = Verdict(rules.HELD, "another took the run over", "held")
+        finally:
+            self._give_back(verdict)
+        assert verdict.code is not None
+        run = self._space.store.read(self._run_id)
+        return Ended(verdict.code, verdict.kind, verdict.why, run, self._denied if verdict.kind == "denied" else ())
+
+    def _take(self) -> None:
+        process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
+        session_id, host = self._space.caller.session_id, self._host
+
+        def change(state: State) -> tuple[State, list[Event]]:
+            kept = {key: value for key, value in state.items() if key != "waits_for"}
+            begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now()}
+            limits = {key: value for key, value in self._limits._asdict().items() if value is not None}
+            return {**kept, KEY: begun}, [Event("drive.started", {"host": host, "limits": limits}, session_id)]
+
+        self._space.store.update(self._run_id, change)
+
+    def _give_back(self, verdict: Verdict) -> None:
+        session_id = self._space.caller.session_id
+        ended = Event("drive.ended", {"code": verdict.code, "kind": verdict.kind, "why": verdict.why}, session_id)
+
+        def change(state: State) -> tuple[State, list[Event]]:
+            if verdict.code == rules.LIMIT or verdict.until > 0:
+                until = clock.stamp(verdict.until) if verdict.until > 0 else None
+                kind = "time" if until else "limit"
+                state = {**state, "waits_for": {"kind": kind, "what": verdict.why, "until": until, "at": clock.now()}}
+            freed, gave_up = leases.release(state, str(session_id), "drive")
+            return freed, [ended, *gave_up]
+
+        try:
+            leases.watching(self._space).store.update(self._run_id, change)
+        except (OSError, LoomError):  # what cannot be written now is told by whoever drives next
+            pass
+        leases.forget(self._space, self._run_id)
+
+    def _driven(self) -> Verdict:
+        tries, first = Tries(), True
+        while True:
+            run = self._space.store.read(self._run_id)
+            was = self._stand(run)
+            verdict = rules.before(was, told=self._is_told(), first=first)
+            verdict = verdict if verdict.code is not None else self._spent(run) or self._waited(verdict) or verdict
+            if verdict.code is not None:
+                return verdict
+            first = False
+            turn = self._play(run, was)
+            self._denied = turn.denied
+            run = self._space.store.read(self._run_id)
+            verdict = rules.after(was, self._stand(run), turn, tries, told=self._is_told())
+            tries = verdict.tries
+            if verdict.asks:
+                self._ask(run, turn)
+            if verdict.code is None:
+                verdict = self._waited(verdict) or verdict
+            if verdict.code is not None:
+                return verdict
+            self._conversation_goes_on = not verdict.anew
+
+    # ---- Before and after a turn.
+
+    def _stand(self, run: Run) -> Stand:
+        way = route.way_to(run.state, rules.stand(run.state).step)
+        return rules.stand(run.state, clock.seconds_of(str(way.get("not_before") or "")))
+
+    def _is_told(self) -> bool:
+        return False
+
+    def _spent(self, run: Run) -> Verdict | None:
+        """Say that one of the driver's own limits was reached; None where none was."""
+        limits, cost = self._limits, self._cost(run)
+        if limits.cost is not None and cost >= limits.cost:
+            return Verdict(rules.LIMIT, f"{cost:.2f} of {limits.cost:.2f} USD are spent", "cost")
+        if limits.turns is not None and self._turn >= limits.turns:
+            return Verdict(rules.LIMIT, f"{limits.turns} turns are over", "turns")
+        if limits.time is not None and time.monotonic() - self._began >= limits.time:
+            return Verdict(rules.LIMIT, f"the time of {_span(limits.time)} is over", "time")
+        return None
+
+    def _cost(self, run: Run) -> float:
+        spent = as_object(run.state.get(KEY)).get("cost")
+        return float(spent) if type(spent) in (int, float) else 0.0  # type: ignore[arg-type]
+
+    def _waited(self, verdict: Verdict) -> Verdict | None:
+        """Wait until the time that a verdict names; gives how the drive ends, if it does meanwhile."""
+        until = time.time() - verdict.until if verdict.until < 0 else verdict.until
+        if until <= time.time():
+            return None
+        end = None if self._limits.time is None else self._began + self._limits.time
+        if end is not None and time.monotonic() + until - time.time() > end:
+            why = f"{verdict.why or 'the step is tried again'}; the time to go on is {clock.stamp(until)}"
+            return Verdict(rules.WAITS, why, "time", until=until)
+        while time.time() < until:
+            if self._stop() is not None:
+                return Verdict(rules.WAITS, "you ended the driver", "stopped")
+            self._look(None)
+            time.sleep(min(_TICK, max(0.0, until - time.time())))
+        return None
+
+    def _ask(self, run: Run, turn: Turn) -> None:
+        from loomctl.flow import stop
+
+        entry = visits.open_visit(run.state)
+        if entry is not None:
+            stop.wait_for_answer(self._space, run, entry, turn.said)
+
+    # ---- A turn.
+
+    def _play(self, run: Run, was: Stand) -> Turn:
+        self._turn += 1
+        goes_on = self._conversation_goes_on and bool(self._session_id)
+        self._session_id = self._session_id if goes_on else str(uuid.uuid4())
+        spent = self._cost(run)
+        left = None if self._limits.cost is None else self._limits.cost - spent
+        order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
+        process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
+        begins = {"turn": self._turn, "conversation": self._session_id, "goes_on": goes_on}
+        self._note(
+            lambda state: (
+                _without_denied(state),
+                [Event("turn.started", begins, self._space.caller.session_id, was.step)],
+            )
+        )
+        watch = Watch(time.monotonic())
+        environ = {key: value for key, value in os.environ.items() if key != write_rules.STARTED_FOR}
+        hand = Hand(self._dialect.command(order), order, self._word, environ)
+        why = ""
+        try:
+            why = self._follow(hand, watch)
+        finally:
+            killed = self._end(hand, watch, why)
+        return self._judged(hand, watch, why, killed)
+
+    def _follow(self, hand: Hand, watch: Watch) -> str:
+        """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text."""
+        limits = self._limits_of_turn()
+        looked = 0.0
+        place = None
+        while hand.lives() or hand.is_open:
+            now = time.monotonic()
+            why, wait = watch.due(limits, now)
+            if why:
+                return why
+            for line in hand.lines(min(wait, _TICK)):
+                for sign in self._dialect.read(line):
+                    if (why := self._saw(watch, sign)) != "":
+                        return why
+                watch.heard(time.monotonic())
+            if not hand.lives():
+                return ""  # what it left behind may hold its output open
+            now = time.monotonic()
+            if now - looked >= _TICK:
+                looked = now
+                asked = self._stop()
+                stand = self._look(watch)
+                place = place or stand.place
+                if asked == "now" or (asked == "step" and stand.place[:3] != place[:3]):
+                    return "stopped"
+        return ""
+
+    def _limits_of_turn(self) -> Limits:
+        if self._limits.time is None:
+            return self._limits
+        left = self._began + self._limits.time - time.monotonic()
+        return self._limits._replace(turn=min(self._limits.turn, max(1.0, left)))
+
+    def _saw(self, watch: Watch, sign: Sign) -> str:
+        """Take up a sign; gives what the turn is to be ended for."""
+        denied = len(watch.denied)
+        watch.saw(sign, time.monotonic())
+        if len(watch.denied) > denied:
+            self._note_denied(watch)
+        if watch.retry is not None and watch.retry.status == 429 and watch.retry.until > time.time() + 1:
+            return "quota"
+        is_new = watch.is_new_loop()
+        if is_new is False:
+            return "loop"
+        if is_new:
+            self._tell_of_loop(watch)
+        return ""
+
+    def _tell_of_loop(self, watch: Watch) -> None:
+        pass
+
+    def _note_denied(self, watch: Watch) -> None:
+        """Note on the open stage what was refused: such a step does not succeed without evidence (D75)."""
+        refused = [{"what": one.what, "rule": one.rule} for one in watch.denied.values()][-20:]
+
+        def change(state: State) -> tuple[State, list[Event]]:
+            entry = visits.open_visit(state)
+            if entry is None:
+                return state, []
+            return visits.replaced(state, {**entry, "denied": refused}), []
+
+        self._note(change)
+
+    def _end(self, hand: Hand, watch: Watch, why: str) -> int:
+        if why and hand.lives() and watch.over is None:
+            hand.interrupt()
+            until = time.monotonic() + process.POLITE
+            while hand.lives() and time.monotonic() < until:
+                for line in hand.lines(0.1):
+                    for sign in self._dialect.read(line):
+                        watch.saw(sign, time.monotonic())
+        return hand.end(() if why else self._spared())
+
+    def _spared(self) -> tuple[int, ...]:
+        """Give the processes that outlive a turn by right: who watches the open step's own command (D30)."""
+        run = self._space.store.read(self._run_id)
+        entry = visits.open_visit(run.state)
+        if entry is None or not entry.get("stage"):
+            return ()
+        known = as_object(
+            command_runs.look(os.path.join(run.folder, "stages", entry["stage"])).record.get("supervisor")
+        )
+        pid = known.get("pid")
+        return (pid,) if type(pid) is int else ()
+
+    def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:
+        """Say how a turn ended, and write it down."""
+        turn = _turn_of(watch, why, hand.last_words())
+        cost = self._booked(watch)
+        told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": watch.tokens}
+        told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
+        told |= {"killed": killed} if killed else {}
+        told |= {"denials": [one.what for one in watch.denied.values()]} if watch.denied else {}
+
+        def change(state: State) -> tuple[State, list[Event]]:
+            held = as_object(state.get(KEY))
+            known = dict(as_object(held.get("conversations")))
+            before = known.pop(self._session_id, 0.0)
+            before = float(before) if type(before) in (int, float) else 0.0
+            added = max(0.0, cost - before) if cost is not None else 0.0
+            known[self._session_id] = cost if cost is not None else before
+            spent = held.get("cost")
+            spent = float(spent) if type(spent) in (int, float) else 0.0  # type: ignore[arg-type]
+            kept = dict(list(known.items())[-_SESSIONS:])
+            turns = held.get("turns")
+            now = {
+                "cost": round(spent + added, 6),
+                "conversations": kept,
+                "turns": (turns if type(turns) is int else 0) + 1,
+            }
+            ended = {**told, "cost": round(added, 6) if cost is not None else None}
+            return {**state, KEY: {**held, **now}}, [Event("turn.ended", ended, self._space.caller.session_id)]
+
+        self._note(change)
+        return turn
+
+    def _booked(self, watch: Watch) -> float | None:
+        return watch.over.cost if watch.over is not None else None
+
+    # ---- What is looked at meanwhile.
+
+    def _look(self, watch: Watch | None) -> Stand:
+        """Look at the run: who took it ends this. Raises HELD_BY_ANOTHER."""
+        run = self._space.store.read(self._run_id)
+        found = lease.holder(run.state)
+        if found is None or found.session_id != self._space.caller.session_id:
+            raise LoomError(leases.HELD_BY_ANOTHER, "another drives the run")
+        leases.refresh(self._space, self._run_id)
+        stand = self._stand(run)
+        self._show(Seen(run, stand, self._turn, watch, self._cost(run), self._limits))
+        return stand
+
+    def _stop(self) -> str | None:
+        return self._asked_to_stop or None
+
+    def _note(self, change: Callable[[State], tuple[State, list[Event]]]) -> None:
+        self._space.store.update(self._run_id, change)
+
+
+def _span(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:g} s"
+
+
+def _without_denied(state: State) -> State:
+    """Forget what was refused in a turn before: the next one may have the permission."""
+    entry = visits.open_visit(state)
+    if entry is None or "denied" not in entry:
+        return state
+    return visits.replaced(state, {key: value for key, value in entry.items() if key != "denied"})
+
+
+_WHY = {
+    "silence": (rules.INFRA, "nothing was heard of the assistant for too long"),
+    "turn": (rules.INFRA, "the turn took too long"),
+    "loop": (rules.STUCK, "the assistant made the same call with the same result again and again"),
+    "stopped": (rules.STOPPED, "you ended the driver"),
+}
+
+
+def _turn_of(watch: Watch, why: str, last_words: str) -> Turn:
+    denied = tuple(dict.fromkeys(one.rule or one.what for one in watch.denied.values()))
+    said = watch.said
+    if why == "quota":
+        assert watch.retry is not None
+        return Turn(rules.QUOTA, "the API's limit is reached", watch.retry.until, said, denied)
+    if why in _WHY:
+        end, words = _WHY[why]
+        return Turn(end, words, said=said, denied=denied)
+    over = watch.over
+    if over is None:
+        words = f"the assistant ended without a result{f': {last_words.splitlines()[-1][:200]}' if last_words else ''}"
+        return Turn(rules.INFRA, words, said=said, denied=denied)
+    if over.reason == "budget":
+        return Turn(rules.SPENT, "the cost limit is reached", said=said, denied=denied)
+    if over.status in (400, 401, 403, 404, 413):
+        return Turn(rules.REFUSED, f"the API refused the request ({over.status}): {over.text[:300]}", said=said)
+    if over.status == 429 and (over.until or (watch.retry and watch.retry.until)):
+        until = over.until or (watch.retry.until if watch.retry else 0.0)
+        return Turn(rules.QUOTA, "the API's limit is reached", until, said, denied)
+    if over.status:
+        return Turn(rules.INFRA, f"the API failed ({over.status})", said=said, denied=denied)
+    return Turn(rules.FINE, "", said=said, denied=denied)

@@ -1,0 +1,270 @@
+"""The assistant's process: started under a keeper, read line by line, and ended with all that it started (D74).
+
+The keeper is a fork of the driver between it and the assistant: what the assistant's tools leave behind becomes its
+child, and when the driver dies, however it dies, the pipe to it closes and the keeper ends everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from loomctl.runs.store.write_rules import STARTED_FOR
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+POLITE, GRACE = 2.0, 8.0  # seconds after INT, then after TERM, before KILL
+_LONGEST = 64 << 20  # bytes of a line; a longer one is passed over
+_BLOCK = 1 << 16
+_LAST_WORDS = 8_000  # bytes of what it printed on standard error
+_BYE = b"."
+_SUBREAPER, _DEATH_SIGNAL = 36, 1  # prctl's own numbers
+
+
+class Order(NamedTuple):
+    """A turn that is to be played.
+
+    goes_on: in the conversation `session_id`, else in a new one of that id; root: of the project; allow: rules of the
+    host's settings; cost: USD that the conversation may add; turns: requests at most; prompt: the step, for a
+    command that has no hooks.
+    """
+
+    run_id: str
+    handle: str
+    root: str
+    session_id: str
+    goes_on: bool = False
+    allow: tuple[str, ...] = ()
+    cost: float | None = None
+    turns: int | None = None
+    prompt: str = ""
+
+
+class Hand:
+    """A running assistant. Raises OSError where it cannot be started."""
+
+    def __init__(self, command: Sequence[str], order: Order, word: str, environ: Mapping[str, str]) -> None:
+        self._buffer, self._skips = bytearray(), False
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it runs
+        environ = {**environ, STARTED_FOR: f"{order.run_id} {word}"}
+        self._reading, writing = os.pipe()
+        ordered, self._control = os.pipe()
+        told, tells = os.pipe()
+        self.keeper = os.fork()
+        if self.keeper == 0:
+            try:
+                os.close(self._control)
+                os.close(self._reading)
+                os.close(told)
+                _keep(command, order, environ, writing, self._errors.fileno(), ordered, tells)
+            finally:
+                os._exit(70)
+        for one in (writing, ordered, tells):
+            os.close(one)
+        said = os.read(told, 4096)
+        os.close(told)
+        if not said.isdigit():
+            self.close()
+            number, _, why = said.decode("utf-8", "replace").partition(" ")
+            raise OSError(int(number[1:] or 0) if number[1:].isdigit() else 0, why or "its keeper ended", command[0])
+        self.pid = int(said)
+        os.set_blocking(self._reading, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._reading, selectors.EVENT_READ)
+        self.is_open = True
+
+    def lines(self, seconds: float) -> Iterator[bytes]:
+        """Wait no longer than this for output, and give the lines that are whole."""
+        if not self.is_open:
+            time.sleep(min(seconds, 0.05))
+            return
+        if not self._selector.select(seconds):
+            return
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._reading, _BLOCK)
+            if not data:
+                self._selector.unregister(self._reading)
+                self.is_open = False
+            yield from self._split(data)
+
+    def _split(self, data: bytes) -> Iterator[bytes]:
+        first, *others = data.split(b"\n")
+        self._buffer += first
+        for other in others:
+            if not self._skips and self._buffer:
+                yield bytes(self._buffer)
+            self._buffer, self._skips = bytearray(other), False
+        if len(self._buffer) > _LONGEST:
+            self._buffer, self._skips = bytearray(), True
+
+    def lives(self) -> bool:
+        """Tell whether the assistant still runs."""
+        try:
+            return psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    def interrupt(self) -> None:
+        """Ask it to stop what it does, as its user would: it may still say what it cost."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGINT)
+
+    def end(self, spare: Collection[int] = ()) -> int:
+        """End whatever still runs of it; gives how many processes had to be killed. spare: with their descendants."""
+        tree = self._tree(spare)
+        killed = end_all(tree, GRACE)
+        for _ in range(50):  # what forked meanwhile
+            more = self._tree(spare)
+            if not more:
+                break
+            killed += end_all(more, 0)
+        self.close()
+        return killed
+
+    def _tree(self, spare: Collection[int]) -> list[psutil.Process]:
+        try:
+            every = psutil.Process(self.keeper).children(recursive=True)
+        except psutil.Error:
+            return []
+        if not spare:
+            return every
+        kept = {one.pid for one in every if one.pid in spare or any(up.pid in spare for up in _parents(one))}
+        return [one for one in every if one.pid not in kept]
+
+    def close(self) -> None:
+        """Let the keeper go, and with it the pipes."""
+        with contextlib.suppress(OSError):
+            os.write(self._control, _BYE)
+        for one in (self._control, self._reading):
+            with contextlib.suppress(OSError):
+                os.close(one)
+        self._control = self._reading = -1
+        if self.keeper:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.keeper, 0)
+            self.keeper = 0
+
+    def last_words(self) -> str:
+        """Give the end of what it printed on standard error."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _LAST_WORDS))
+        return self._errors.read().decode("utf-8", "replace").strip()
+
+
+def _parents(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.parents()
+    except psutil.Error:
+        return []
+
+
+def end_all(processes: Iterable[psutil.Process], grace: float) -> int:
+    """End processes: TERM, so many seconds, then KILL; gives how many needed that."""
+    found = list(processes)
+    if grace:
+        for one in found:
+            with contextlib.suppress(psutil.Error):
+                one.terminate()
+                one.resume()  # what was stopped could not end
+        _, found = psutil.wait_procs(found, timeout=grace)
+    for one in found:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    psutil.wait_procs(found, timeout=2)
+    return len(found)
+
+
+def left_over(run_id: str, but: str = "") -> list[psutil.Process]:
+    """Find the processes that an earlier driver of a run started, by what stands in their environment.
+
+    but: the word of the driver that lives.
+    """
+    begins, own = f"{run_id} ", f"{run_id} {but}"
+    found = []
+    for one in psutil.process_iter():
+        try:
+            mark = one.environ().get(STARTED_FOR, "") if one.pid != os.getpid() else ""
+        except (psutil.Error, OSError):
+            continue
+        if mark.startswith(begins) and mark != own:
+            found.append(one)
+    return found
+
+
+# ---- In the keeper.
+
+
+def _keep(
+    command: Sequence[str],
+    order: Order,
+    environ: Mapping[str, str],
+    output: int,
+    errors: int,
+    ordered: int,
+    tells: int,
+) -> None:
+    """Start the assistant, and end it with all that it started when the driver lets go without a word."""
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _prctl(_SUBREAPER, 1)
+    try:
+        child = subprocess.Popen(
+            command,
+            cwd=order.root,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=_as_a_child,  # noqa: PLW1509 - the keeper has one thread
+        )
+    except OSError as error:
+        os.write(tells, f"!{error.errno or 0} {error.strerror}".encode())
+        return
+    os.close(output)
+    os.write(tells, str(child.pid).encode())
+    os.close(tells)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    while True:
+        try:
+            said = os.read(ordered, 1)
+            break
+        except InterruptedError:
+            continue
+    if said != _BYE:
+        tree = psutil.Process().children(recursive=True)
+        end_all(tree, GRACE)
+        while more := psutil.Process().children(recursive=True):
+            end_all(more, 0)
+            _reap()
+    os._exit(0)
+
+
+def _as_a_child() -> None:
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    _prctl(_DEATH_SIGNAL, signal.SIGTERM)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

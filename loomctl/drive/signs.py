@@ -1,0 +1,83 @@
+"""What a driver sees of an assistant's process: one line of its output, as its host's dialect reads it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Call(NamedTuple):
+    """A tool is called.
+
+    what: the tool and what it was given, in a line; key: the same for the same call; rule: the setting that allows it.
+    """
+
+    id: str
+    what: str
+    key: str
+    rule: str
+
+
+class Result(NamedTuple):
+    """A call has ended. key: the same for the same result."""
+
+    id: str
+    key: str
+
+
+class Denied(NamedTuple):
+    """A call was refused by the host's own permissions. id, what, rule: the call's, as `Call` has them."""
+
+    id: str
+    what: str
+    rule: str
+
+
+class Retry(NamedTuple):
+    """The model's API refused, and the host asks again by itself. after: seconds; until: since 1970, 0 if not told."""
+
+    status: int
+    after: float
+    until: float = 0
+
+
+class Used(NamedTuple):
+    """Tokens of one answer, of which a host may tell more than once (id); sizes: as the host names them."""
+
+    id: str
+    model: str
+    sizes: Mapping[str, int]
+
+
+class Said(NamedTuple):
+    """Words of the assistant's."""
+
+    text: str
+
+
+class Began(NamedTuple):
+    """The conversation's id."""
+
+    session_id: str
+
+
+class Over(NamedTuple):
+    """The assistant's own account of how its turn ended.
+
+    cost: USD of the conversation as a whole, None where that is not told; status: of the API, where it refused; reason:
+    the host's word for the end, such as `budget`, `turns`, `api` or `done`; denied: what was refused, again.
+    """
+
+    is_error: bool
+    reason: str
+    text: str = ""
+    cost: float | None = None
+    status: int = 0
+    until: float = 0
+    tokens: int = 0
+    denied: tuple[Denied, ...] = ()
+
+
+Sign = Call | Result | Denied | Retry | Used | Said | Began | Over

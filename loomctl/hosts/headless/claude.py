@@ -1,0 +1,147 @@
+"""Claude Code without a person: `claude -p` with its events as JSON lines (as seen in 2.1.330)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loomctl.drive import signs
+from loomctl.kit import digests, quick_json
+from loomctl.kit.quick_json import as_object
+from loomctl.kit.text.fences import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loomctl.drive.process import Order
+
+PROGRAM = "claude"
+INSTALL = "npm install -g @anthropic-ai/claude-code"
+# What it needs for Loom itself; files are edited in the project alone.
+_ALWAYS = ("Bash(loomctl:*)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_ENDS = {
+    "error_max_turns": "turns",
+    "error_max_budget_usd": "budget",
+    "budget_exhausted": "budget",
+    "aborted_streaming": "interrupted",
+}
+_WHAT = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "skill")
+
+
+def command(order: Order) -> list[str]:
+    """Give the command line of a turn: it takes the run up, in the conversation so far or in a new one."""
+    words = [PROGRAM, "-p", f"/loom:resume {order.handle}", "--output-format", "stream-json", "--verbose"]
+    words += ["--resume", order.session_id] if order.goes_on else ["--session-id", order.session_id]
+    words += ["--permission-mode", "dontAsk"]
+    edits = f"Edit(/{order.root}/**)"
+    words += ["--allowedTools", ",".join((*_ALWAYS, edits, *order.allow))]
+    words += ["--max-budget-usd", f"{max(order.cost, 0.0001):.4f}"] if order.cost is not None else []
+    words += ["--max-turns", str(order.turns)] if order.turns is not None else []
+    return words
+
+
+def read(line: bytes) -> Iterator[signs.Sign]:
+    """Read one line of its output; what is no event of a known shape is a sign of life and no more."""
+    try:
+        event = as_object(quick_json.loads(line.decode("utf-8", "replace")))
+    except ValueError:
+        return
+    kind = event.get("type")
+    if kind == "system":
+        yield from _of_system(event)
+    elif kind == "assistant":
+        yield from _of_assistant(event)
+    elif kind == "user":
+        yield from _of_user(event)
+    elif kind == "result":
+        yield _over(event)
+    elif kind == "rate_limit_event":
+        told = as_object(event.get("rate_limit_info"))
+        if told.get("status") == "rejected":
+            yield signs.Retry(429, 0.0, _number(told.get("resetsAt")))
+
+
+def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
+    kind = event.get("subtype")
+    if kind == "init":
+        yield signs.Began(_text(event.get("session_id"))[:100])
+    elif kind == "permission_denied":
+        yield signs.Denied(
+            _text(event.get("tool_use_id")), _text(event.get("tool_name")), _text(event.get("tool_name"))
+        )
+    elif kind == "api_retry":
+        yield signs.Retry(int(_number(event.get("error_status"))), _number(event.get("retry_delay_ms")) / 1000)
+
+
+def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
+    message = as_object(event.get("message"))
+    usage = as_object(message.get("usage"))
+    sizes = {name: int(_number(usage.get(name))) for name in _TOKENS}
+    if any(sizes.values()):
+        yield signs.Used(_text(message.get("id")), _text(message.get("model")), sizes)
+    for block in _blocks(message):
+        if block.get("type") == "tool_use":
+            tool, given = _text(block.get("name")), as_object(block.get("input"))
+            key = digests.of_text(f"{tool}\0{quick_json.dumps(given)}")
+            yield signs.Call(_text(block.get("id")), _told(tool, given), key, _rule(tool, given))
+        elif block.get("type") == "text" and event.get("parent_tool_use_id") is None:
+            yield signs.Said(_text(block.get("text")))
+
+
+def _of_user(event: dict[str, Any]) -> Iterator[signs.Sign]:
+    for block in _blocks(as_object(event.get("message"))):
+        if block.get("type") == "tool_result":
+            key = digests.of_text(quick_json.dumps([block.get("content"), block.get("is_error") is True]))
+            yield signs.Result(_text(block.get("tool_use_id")), key)
+
+
+def _over(event: dict[str, Any]) -> signs.Over:
+    reason = _text(event.get("terminal_reason"))
+    status = int(_number(event.get("api_error_status")))
+    word = _ENDS.get(_text(event.get("subtype"))) or _ENDS.get(reason) or ("api" if status else "done")
+    cost = event.get("total_cost_usd")
+    denials = event.get("permission_denials")
+    sizes = as_object(event.get("usage"))
+    return signs.Over(
+        is_error=event.get("is_error") is True,
+        reason=word,
+        text=_text(event.get("result")),
+        cost=_number(cost) if isinstance(cost, (int, float)) else None,
+        status=status,
+        tokens=sum(int(_number(sizes.get(name))) for name in _TOKENS),
+        denied=tuple(
+            signs.Denied(
+                _text(one.get("tool_use_id")),
+                _told(_text(one.get("tool_name")), as_object(one.get("tool_input"))),
+                _rule(_text(one.get("tool_name")), as_object(one.get("tool_input"))),
+            )
+            for one in (denials if isinstance(denials, list) else ())[:50]
+            if isinstance(one, dict)
+        ),
+    )
+
+
+def _rule(tool: str, given: dict[str, Any]) -> str:
+    """Give the rule in the host's settings that allows a call."""
+    if tool != "Bash":
+        return tool
+    first = one_line(_text(given.get("command")), 200).split(" ")
+    return f"Bash({' '.join(first[:2])}:*)" if first[0] else tool
+
+
+def _told(tool: str, given: dict[str, Any]) -> str:
+    said = next((_text(given[name]) for name in _WHAT if _text(given.get(name))), "")
+    return one_line(f"{tool} {said}".strip(), 120)
+
+
+def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0

@@ -1,0 +1,96 @@
+"""A run that is driven to its end while nobody is there, in the real assistant (D73-D77)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.e2e.assistant import TIME_LIMIT, Assistant
+from tests.e2e.scripted_api import bash, reply, tool
+
+WORKFLOW = """
+id: two
+description: Two steps.
+autonomy: autonomous
+phases:
+  build:
+    steps:
+      - {id: write, prompt: "Write a file."}
+      - {id: check, prompt: "Check it."}
+"""
+DIRECTIVE = '{"outcome": "succeeded"}'
+
+
+class Drive:
+    """The driver on a machine, as its user starts it."""
+
+    def __init__(self, assistant: Assistant) -> None:
+        self.assistant, self.machine, self.project = assistant, assistant.machine, assistant.project
+        programs = self.machine.root / "bin"
+        programs.mkdir(exist_ok=True)
+        plugin = assistant.plugin_dir
+        assert plugin is not None
+        (programs / "claude").write_text(f'#!/bin/sh\nexec {assistant.binary} --plugin-dir "{plugin}" "$@"\n')
+        (programs / "claude").chmod(0o755)
+        (programs / "loomctl").symlink_to(plugin / "bin" / "loomctl")
+        (self.project / ".loom" / "workflows").mkdir(parents=True)
+        self.environment = assistant.environment()
+        self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"
+
+    def workflow(self, text: str = WORKFLOW, name: str = "two") -> None:
+        (self.project / ".loom" / "workflows" / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["loomctl", *words], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def loomctl(self, *words: str, code: int | None = 0) -> str:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=TIME_LIMIT)
+        assert code is None or process.returncode == code, f"{words} gave {process.returncode}:\n{out}\n{err}"
+        return out + err
+
+    def state(self) -> dict[str, Any]:
+        (folder,) = (self.project / ".loom" / "runs").iterdir()
+        found: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        (folder,) = (self.project / ".loom" / "runs").iterdir()
+        return [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def drive(assistant: Assistant) -> Drive:
+    made = Drive(assistant)
+    made.workflow()
+    return made
+
+
+def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
+    drive.assistant.api.script(
+        reply("writing", tool("Write", file_path=str(drive.project / "a.txt"), content="x")),
+        DIRECTIVE,
+        reply(bash("loomctl next")),
+        DIRECTIVE,
+    )
+    said = drive.loomctl("drive", "make a file", "--workflow", "two")
+    assert "completed" in said
+    state = drive.state()
+    assert state["status"] == "completed"
+    assert (drive.project / "a.txt").read_text() == "x"
+    assert state["lease"]["session_id"] is None
+
+
+def test_a_refused_permission_is_named_and_completes_nothing(drive: Drive) -> None:
+    drive.assistant.api.script(reply("writing", tool("Write", file_path="/etc/loom-test", content="x")), DIRECTIVE)
+    said = drive.loomctl("drive", "make a file", "--workflow", "two", code=9)
+    assert "the assistant was refused Write" in said
+    assert "--allow Write" in said
+    assert drive.state()["status"] == "awaiting_feedback"
+    assert [one["step_id"] for one in drive.events() if one["event"] == "stage.completed"] == []
