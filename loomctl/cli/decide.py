@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from loomctl.flow.drive import Driven
     from loomctl.runs.project import Workspace
 
+_PAUSABLE = ("in_progress", "awaiting_feedback")
+
 
 def _by_option(command: Command) -> Command:
     help_text = "Who decides.  [default: git's user.name, else the login name]"
@@ -166,18 +168,42 @@ def _decided(ended: Any, what: str) -> str:
 
 @click.command()
 @run_argument
+@click.option(
+    "--after-step/--no-after-step",
+    "after_step",
+    default=None,
+    help="Pause when the open step has ended, or no more do so.",
+)
 @json_option
-def pause(run: str | None, as_json: bool) -> int:
+def pause(run: str | None, after_step: bool | None, as_json: bool) -> int:
     """Pause a run until you resume it.
 
-    A command that is running finishes first.
+    A command that is running finishes first. A result that comes now ends its step, and the run goes no further. With
+    --after-step the open step is worked on to its end first.
 
     \b
     Examples:
       loomctl pause
       loomctl pause shop-258
+      loomctl pause shop-258 --after-step
     """
-    return _set(run, "paused", "run.paused", ("in_progress", "awaiting_feedback"), as_json=as_json)
+    if after_step is None:
+        return _set(run, "paused", "run.paused", _PAUSABLE, as_json=as_json)
+    space = command_line.space()
+    run_id = find.to_drive(space, run, verb="pause")
+    changed = stop.pause_after_step(space, run_id, allowed=_PAUSABLE, wanted=after_step)
+    state, name = changed.state, changed.handle
+    step_id = standing.pauses_after(state)
+    if step_id:
+        line = f"Loom: {name} pauses when {masked_line(step_id, 120)} has ended. To withdraw that: "
+        line += f"loomctl pause --no-after-step {name}"
+    elif after_step:
+        line = f"Loom: {name} is paused, because no step was open. To continue: loomctl resume {name}"
+    else:
+        line = f"Loom: {name} does not pause after a step"
+    told = {"run_id": run_id, "handle": name, "status": state["status"], "pauses_after": step_id or None, "notes": []}
+    output.answer(told, [line], as_json=as_json)
+    return EXIT_OK
 
 
 @click.command()

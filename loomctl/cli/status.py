@@ -26,7 +26,7 @@ from loomctl.runs.hook_health import Silent
 from loomctl.runs.machine import launcher_files
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import sessions, visits
-from loomctl.runs.model.standing import saved_from, saved_from_line
+from loomctl.runs.model.standing import pauses_after, saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
@@ -194,6 +194,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "phases": phases,
         "steps": {"done": sum(one["done"] for one in phases), "total": sum(one["steps"] for one in phases)},
         "step": overview.open_step(run),
+        "pauses_after": pauses_after(state) or None,
         "waits": {"for": waits.who, "why": waits.why},
         "next": waits.command or None,
         "choices": [*waits.choices],
@@ -306,6 +307,7 @@ def _lines(rows: Iterable[_Row], wide: int) -> Iterator[tuple[str, str]]:
 def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     yield _Row("run", told["handle"], 0)
     standing = one_line(told["status"].replace("_", " "), 80)
+    standing += ", pauses after this step" if told["pauses_after"] and told["status"] != "paused" else ""
     yield _Row("status", standing, colour=_COLOURS.get(told["status"], _YELLOW))
     work = f"work item {masked_line(str(told['work_id']), 80)}, by " if told["work_id"] else ""
     yield _Row("workflow", work + masked_line(str(told["workflow_id"]), 80))

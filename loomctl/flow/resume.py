@@ -18,6 +18,7 @@ from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import artifact_paths, find, leases, stages
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.machine import run_notes
+from loomctl.runs.machine.local import TERMINAL as TERMINAL_HOST
 from loomctl.runs.model import frozen_plan, sessions, standing, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import run_index
@@ -72,6 +73,7 @@ def resume(
     environment = leases.surroundings(space)
     begun = "move" if sessions.was_elsewhere(run.state, environment) else "take_up"
     differs = differences(space, run, environment)
+    paused = run.state["status"] == "paused"
     bound = space.local.binding(space.caller.session_id)
     bind(space, run.run_id)
     held: list[settle.Settled] = []
@@ -83,7 +85,7 @@ def resume(
         happened = refreeze.keep_migrated(run)
         if state["status"] in TERMINAL:
             state = _under_way(state, run.plan)
-        state = standing.unlimited(state)
+        state = _goes_on(space, state)
         if turn_ends.is_closing_here(space, state):
             ended, said = turn_ends.close(space, run, state, happened, found)
             state = ended.state if ended is not None else state
@@ -103,6 +105,7 @@ def resume(
     made = _primed(space, run, held[0], begun, later=later)
     notes += leases.noted_stage(space, run.state)
     notes += _write_prompt_anew(space, run)
+    notes += _kept_answer(run) if paused else []
     run = run._replace(state=space.store.read(run.run_id).state)
     return Resumed(run, held[0].move, made, differs, notes)
 
@@ -112,6 +115,25 @@ def _to_take_up(space: Workspace, run_id: str, *, reopen: bool) -> Run:
     if run.state["status"] in TERMINAL and not reopen:
         raise _over(run)
     return space.store.read(run_id) if frozen_plan.steps_unknown(run.plan) else run
+
+
+def _goes_on(space: Workspace, state: State) -> State:
+    """Take away what made the run stand still, or was to: an assistant that goes on keeps a pause after its step."""
+    keeps = state["status"] != "paused" and space.caller.host != TERMINAL_HOST
+    return standing.unlimited(state if keeps else standing.pause_no_more(state))
+
+
+def _kept_answer(run: Run) -> list[str]:
+    """Name the last message at the open step of a run that was paused: nobody was asked whether it is the result."""
+    entry = visits.open_visit(run.state)
+    if entry is None or entry["status"] != "in_progress" or not entry.get("stage"):
+        return []
+    if not os.path.isfile(os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)):
+        return []
+    from loomctl.flow.outcomes import evidence  # most runs are not resumed from a pause
+
+    step_id = masked_line(str(entry["step_id"]), 120)
+    return [f"Loom kept the last message at {step_id}. If it is the result: {evidence.again(run, entry, None)}"]
 
 
 def _over(run: Run) -> LoomError:

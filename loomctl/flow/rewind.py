@@ -15,6 +15,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import memory_of_session
 from loomctl.runs import context_history, leases, stages
 from loomctl.runs.model import frozen_plan, run_context, sessions, visits
+from loomctl.runs.model.standing import PAUSE_AFTER, WAITS_FOR
 from loomctl.runs.model.state import accepted
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recording
@@ -238,7 +239,7 @@ def undone(state: State, plan: Mapping[str, Any]) -> tuple[State, dict[str, Any]
         # What was approved on the strength of the undone work is asked again.
         "approvals": gates.restore_approvals(state, entry["rank"]),
     }
-    for past in ("completed_at", "feedback"):
+    for past in ("completed_at", "feedback", PAUSE_AFTER, WAITS_FOR):
         state.pop(past, None)
     return state, entry
 

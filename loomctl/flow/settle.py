@@ -276,12 +276,22 @@ def rest_here(space: Workspace, run: Run, state: State) -> Settled:
     """
     if not standing.goes_on(state):
         return rest(state)
+    if _pauses_here(run, state):
+        asked = Event("run.paused", {"before": state["status"], "reason": "after_step"}, space.caller.session_id)
+        paused = rest(standing.pause_no_more({**state, "status": "paused"}))
+        return paused._replace(happened=[asked])
     settled = settle(space, run, state)
     if not settled.facts:
         return settled
     owed = _owed(settled.state)
     more = [fact for fact in settled.facts if fact not in owed]
     return settled._replace(state={**settled.state, "pending_triggers": [*owed, *more]})
+
+
+def _pauses_here(run: Run, state: State) -> bool:
+    """Tell whether the step after which the run is to pause has ended, and the run is not at its end."""
+    due = not visits.is_branch(state) and standing.is_pause_due(state)
+    return due and route.onward(state, run.plan) is not None
 
 
 def begun(space: Workspace, run: Run, settled: Settled) -> list[str]:

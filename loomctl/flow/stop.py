@@ -390,12 +390,43 @@ def set_standing(space: Workspace, run_id: str, status: str, event: str, *, allo
     def change(state: State) -> tuple[State, list[Event]]:
         if state["status"] == status == "cancelled":
             return state, []
-        if state["status"] not in allowed:
-            what = f"the run is {state['status']} and cannot become {status}"
-            why = f"that takes a run that is {', '.join(allowed[:-1])} or {allowed[-1]}"
-            hint = f"loomctl show {handle(state)}"
-            raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
-        return {**state, "status": status}, [Event(event, {"before": state["status"]}, space.caller.session_id)]
+        _refuse_status(run, state, status, allowed)
+        stands = standing.pause_no_more({**state, "status": status})
+        return stands, [Event(event, {"before": state["status"]}, space.caller.session_id)]
+
+    return run._replace(state=space.store.update(run_id, change))
+
+
+def _refuse_status(run: Run, state: State, status: str, allowed: Sequence[str]) -> None:
+    if state["status"] in allowed:
+        return
+    what = f"the run is {state['status']} and cannot become {status}"
+    why = f"that takes a run that is {', '.join(allowed[:-1])} or {allowed[-1]}"
+    hint = f"loomctl show {handle(state)}"
+    raise LoomError("BAD_STATUS", what, where=run.state_path, why=why, hint=hint, exit_code=EXIT_USAGE)
+
+
+def pause_after_step(space: Workspace, run_id: str, *, allowed: Sequence[str], wanted: bool = True) -> Run:
+    """Let a run pause once its open step has ended; one without an open step pauses at once. Raises BAD_STATUS.
+
+    allowed: as for `set_standing`; wanted: False takes that back.
+    """
+    space = leases.deciding(space)
+    run = space.store.read(run_id)
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        session_id, entry = space.caller.session_id, visits.open_visit(state)
+        if not wanted:
+            none = Event("run.pause_asked", {"stage": None}, session_id)
+            return (standing.pause_no_more(state), [none]) if standing.PAUSE_AFTER in state else (state, [])
+        _refuse_status(run, state, "paused", allowed)
+        if entry is None:
+            now = Event("run.paused", {"before": state["status"], "reason": "after_step"}, session_id)
+            return standing.pause_no_more({**state, "status": "paused"}), [now]
+        if standing.pauses_after(state):
+            return state, []
+        asked = Event("run.pause_asked", {"stage": entry["stage"]}, session_id, entry["step_id"])
+        return standing.pause_later(state, entry, at=clock.now()), [asked]
 
     return run._replace(state=space.store.update(run_id, change))
 

@@ -36,6 +36,7 @@ LINES = {
     ),
     "run.resumed": "{status_before}",
     "run.paused": "{before}",
+    "run.pause_asked": "[once {stage} has ended|no more]",
     "run.awaiting_feedback": "{stage}",
     "run.feedback_given": "{stage}",
     "run.failed": "{failure_reason}",

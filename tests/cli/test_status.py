@@ -44,8 +44,8 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
     told = cli("status", "--json").json
     told_events = begun.events()
     keys = (
-        "schema_version run_id handle run_dir status workflow_id work_id goal saved_from phases steps step waits next"
-        " choices take_over"
+        "schema_version run_id handle run_dir status workflow_id work_id goal saved_from phases steps step pauses_after"
+        " waits next choices take_over"
     )
     assert list(told) == f"{keys} sessions driver compactions context saved events ledger hooks versions".split()
     assert told["steps"] == {"done": 0, "total": 4}

@@ -13,7 +13,10 @@ _TOLD = r"""
 run.created: a run begins | workflow_id | work_id | goal | plan = what the plan was made of: files with their hashes
 run.resumed: a run is taken up again | status_before
 run.paused: by `loomctl pause` or `reject`, or where the assistant may be sent on no more
-    | before = the status before | reason = `stop_block_cap` or `rejected`
+    | before = the status before | reason = `stop_block_cap`, `rejected`, or `after_step`: the step had ended after
+    which it was to
+run.pause_asked: by `loomctl pause --after-step`: the run pauses when the open step has ended
+    | stage = the open one; null: it does no more
 run.awaiting_feedback: the assistant stopped twice without a result, or a command is not trusted: the user is waited
     for; or a permission was refused
     | stage | reason = `trust` or `denied`, if it is that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from loomctl.kit.quick_json import as_object, as_objects, as_texts
 from loomctl.kit.records import NamedTuple
+from loomctl.runs.model import visits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ MINE, THEIRS = "mine", "theirs"
 SAVED_KEYS = ("run_id", "whose", "machine", "by", "remote", "at")
 # What a run can wait for: a decision, trust in its commands, its user's answer, a time, somebody to raise a limit.
 APPROVAL, TRUST, QUESTION, TIME, LIMIT = KINDS = ("approval", "trust", "question", "time", "limit")
+PAUSE_AFTER = "pause_after"  # of a state: the visit after whose end the run pauses
 WAITS_FOR = "waits_for"  # of a state: the limit or the time at which whoever drove the run ended
 _SHOWN = 3
 _LONGEST = 200  # UTF-16 units of a text that somebody else wrote, in a line
@@ -83,6 +85,31 @@ def trust_line(handle: str, commands: Sequence[Mapping[str, str]]) -> str:
 def trust_command(handle: str) -> str:
     """Give the command that shows a run's commands, and asks."""
     return f"loomctl trust {handle}"
+
+
+# ---- A pause that comes when the open step has ended.
+
+
+def pause_later(state: State, entry: Mapping[str, Any], *, at: str) -> State:
+    """Note that a run is to pause once this visit has ended."""
+    return {**state, PAUSE_AFTER: {"stage": entry["stage"], "step_id": entry["step_id"], "at": at}}
+
+
+def pause_no_more(state: State) -> State:
+    """Take that note away."""
+    return _without(state, PAUSE_AFTER)
+
+
+def pauses_after(state: Mapping[str, Any]) -> str:
+    """Name the open step after which a run pauses; empty where it goes on."""
+    entry = visits.open_visit(state)
+    noted = as_object(state.get(PAUSE_AFTER)).get("stage")
+    return str(entry["step_id"]) if entry is not None and noted and noted == entry.get("stage") else ""
+
+
+def is_pause_due(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run is to pause now: the visit after which it was to is open no more."""
+    return isinstance(as_object(state.get(PAUSE_AFTER)).get("stage"), str) and not pauses_after(state)
 
 
 # ---- What waits for whom.
@@ -167,9 +194,8 @@ def _answers(state: Mapping[str, Any]) -> tuple[Wait, ...]:
 
 def _begun(state: Mapping[str, Any]) -> str:
     """Give when the open visit began; empty where none is open."""
-    steps = state.get("steps")
-    last = steps[-1] if steps else {}
-    return _time(last.get("started_at")) if last.get("status") in ("in_progress", "closing") else ""
+    entry = visits.open_visit(state)
+    return _time(entry.get("started_at")) if entry is not None else ""
 
 
 def _trust(state: Mapping[str, Any], said: str, since: str) -> Wait:
@@ -189,7 +215,7 @@ def _retries(state: Mapping[str, Any], now: str) -> tuple[Wait, ...]:
     """Give the time before which the open step is not tried again, while that lies ahead."""
     steps = state.get("steps")
     for entry in reversed(steps if steps is not None else ()):
-        if entry.get("status") in ("in_progress", "closing"):
+        if entry.get("status") in visits.OPEN:
             continue
         way = as_object(entry.get("next"))
         until = _time(way.get("not_before"))
@@ -208,7 +234,11 @@ def limited(state: State, kind: str, what: str, *, at: str, until: str | None = 
 
 def unlimited(state: State) -> State:
     """Take that note away: the run goes on."""
-    return {key: value for key, value in state.items() if key != WAITS_FOR} if WAITS_FOR in state else state
+    return _without(state, WAITS_FOR)
+
+
+def _without(state: State, key: str) -> State:
+    return {name: value for name, value in state.items() if name != key} if key in state else state
 
 
 def command(verb: str, handle: str, label: str = "", branch: str = "") -> str:
