@@ -11,13 +11,13 @@ from loomctl.drive import process, rules
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.watch import Limits, Watch
-from loomctl.flow import route
+from loomctl.flow import route, stop
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs import command_runs, leases
 from loomctl.runs.model import lease, visits
-from loomctl.runs.store import write_rules
+from loomctl.runs.store import event_log, write_rules
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ class Driver:
 
     def _stand(self, run: Run) -> Stand:
         way = route.way_to(run.state, rules.stand(run.state).step)
-        return rules.stand(run.state, clock.seconds_of(str(way.get("not_before") or "")))
+        not_before = clock.seconds_of(str(way.get("not_before") or ""))
+        return rules.stand(run.state, not_before, capped=run.state["status"] == "paused" and _is_capped(run))
 
     def _is_told(self) -> bool:
         return False
@@ -208,8 +209,6 @@ class Driver:
         return None
 
     def _ask(self, run: Run, turn: Turn) -> None:
-        from loomctl.flow import stop
-
         entry = visits.open_visit(run.state)
         if entry is not None:
             stop.wait_for_answer(self._space, run, entry, turn.said)
@@ -383,6 +382,12 @@ class Driver:
 def _span(seconds: float) -> str:
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:g} s"
+
+
+def _is_capped(run: Run) -> bool:
+    """Tell whether a run was paused at the host's cap of blocks, and not by a person (D28)."""
+    last = event_log.tail(run.folder, 1, lambda entry: entry.get("event") == "run.paused", (b'"run.paused"',))
+    return any(as_object((one.entry or {}).get("properties")).get("reason") == stop.CAP for one in last)
 
 
 def _without_denied(state: State) -> State:

@@ -32,7 +32,11 @@ IDLE_TURNS = 2  # without progress, one after the other
 
 
 class Stand(NamedTuple):
-    """How a run stands, as far as a driver looks. over: how many visits have ended; task: of the open step's list."""
+    """How a run stands, as far as a driver looks.
+
+    over: how many visits began; task: of the open step's list; capped: it is paused because the host would not let its
+    assistant be sent on any more, and not by a person.
+    """
 
     status: str
     step: str = ""
@@ -43,6 +47,7 @@ class Stand(NamedTuple):
     not_before: float = 0.0
     waits: str = ""
     why: str = ""
+    capped: bool = False
 
     @property
     def place(self) -> tuple[str, int, int, str]:
@@ -86,7 +91,7 @@ class Verdict(NamedTuple):
     tries: Tries = Tries()
 
 
-def stand(state: Mapping[str, Any], not_before: float = 0.0) -> Stand:
+def stand(state: Mapping[str, Any], not_before: float = 0.0, *, capped: bool = False) -> Stand:
     """Read how a run stands. not_before: when its open step may be tried again, in seconds since 1970."""
     entry = visits.open_visit(state) or {}
     task, visit = as_object(entry.get("task")), entry.get("visit")
@@ -95,11 +100,12 @@ def stand(state: Mapping[str, Any], not_before: float = 0.0) -> Stand:
         step=str(entry.get("step_id") or state.get("current_step") or ""),
         visit=visit if type(visit) is int else 0,
         stage=str(entry.get("stage") or ""),
-        over=sum(1 for one in visits.readable(state.get("steps") or ()) if one.get("status") not in visits.OPEN),
+        over=sum(visits.counts(state).values()),
         task=str(task.get("number") or ""),
         not_before=not_before,
         waits=_waits(state),
         why=str(as_object(state.get("feedback")).get("message") or ""),
+        capped=capped and state.get("status") == "paused",
     )
 
 
@@ -122,7 +128,7 @@ def before(now: Stand, *, told: bool = False, first: bool = False) -> Verdict:
         return Verdict(FAILED, "the run is cancelled", "cancelled")
     if now.status == "failed" and not first:
         return Verdict(FAILED, now.why or "a step failed for good", "failed")
-    if now.status == "paused" and not first:
+    if now.status == "paused" and not now.capped and not first:
         return Verdict(WAITS, "the run is paused", "paused")
     if now.waits and not (now.waits == "question" and told):
         why = f": {now.why}" if now.why and now.waits == "question" else ""
@@ -141,7 +147,7 @@ def after(was: Stand, now: Stand, turn: Turn, tries: Tries, *, told: bool = Fals
     """Decide after a turn. was, now: how the run stood before and stands; tries: before this turn."""
     moved = now.place != was.place
     idle = 0 if moved else tries.idle + 1
-    ended = before(now, told=told, first=now.status == "paused" and turn.end != STOPPED and moved)
+    ended = before(now, told=told)
     if turn.denied and (ended.kind == "question" or (ended.code is None and not moved and turn.end == FINE)):
         return Verdict(WAITS, f"the assistant was refused {_few(turn.denied)}", "denied")
     if ended.code is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
+CAP = "stop_block_cap"  # why a run is paused that the host lets nobody send on
 _LAST_WORDS = 200  # characters of what an assistant said last that the state keeps, where its user is to answer
 _LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
@@ -461,7 +462,7 @@ def pause_at_cap(space: Workspace, run: Run) -> str:
 
 def paused_at_cap(state: State, session_id: str | None) -> tuple[State, list[Event]]:
     """Give the state of such a run, and the event."""
-    happened = Event("run.paused", {"before": state["status"], "reason": "stop_block_cap"}, session_id)
+    happened = Event("run.paused", {"before": state["status"], "reason": CAP}, session_id)
     return {**standing.answered(state), "status": "paused"}, [happened]
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "claude"
 INSTALL = "npm install -g @anthropic-ai/claude-code"
-# What it needs for Loom itself; files are edited in the project alone.
-_ALWAYS = ("Bash(loomctl:*)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
+# What it needs for Loom itself, what looks and changes nothing, and edits in the folder that it is started in.
+_ALWAYS = ("Bash(loomctl:*)", "Edit(./**)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _ENDS = {
     "error_max_turns": "turns",
@@ -33,8 +33,7 @@ def command(order: Order) -> list[str]:
     words = [PROGRAM, "-p", f"/loom:resume {order.handle}", "--output-format", "stream-json", "--verbose"]
     words += ["--resume", order.session_id] if order.goes_on else ["--session-id", order.session_id]
     words += ["--permission-mode", "dontAsk"]
-    edits = f"Edit(/{order.root}/**)"
-    words += ["--allowedTools", ",".join((*_ALWAYS, edits, *order.allow))]
+    words += ["--allowedTools", *_ALWAYS, *order.allow]
     words += ["--max-budget-usd", f"{max(order.cost, 0.0001):.4f}"] if order.cost is not None else []
     words += ["--max-turns", str(order.turns)] if order.turns is not None else []
     return words

@@ -1,0 +1,76 @@
+"""What is watched while an assistant works (D75)."""
+
+from __future__ import annotations
+
+from loomctl.drive import signs
+from loomctl.drive.watch import SAME, Limits, Watch
+from tests.helpers.tables import each
+
+
+def call(watch: Watch, number: int, key: str, result: str, now: float = 0) -> None:
+    watch.saw(signs.Call(f"c{number}", key, key, key), now)
+    watch.saw(signs.Result(f"c{number}", result), now)
+
+
+@each(
+    "calls, loops",
+    [
+        ([("a", "x")] * (SAME - 1), False),
+        ([("a", "x")] * SAME, True),
+        ([("a", str(number)) for number in range(20)], False),  # the same call with another result is no loop
+        ([("a", "x"), ("b", "y")] * 4, True),
+        ([("a", "x"), ("b", "y")] * 3, False),
+        ([("a", "x"), ("b", "y"), ("c", "z")] * 4, True),
+        ([("a", "x")] * 4 + [("b", "y")] + [("a", "x")] * 4, False),
+    ],
+)
+def test_a_loop_is_the_same_with_the_same_result(calls: list[tuple[str, str]], loops: bool) -> None:
+    watch = Watch(0)
+    for number, (key, result) in enumerate(calls):
+        call(watch, number, key, result)
+    assert bool(watch.loop()) is loops
+
+
+def test_a_loop_is_new_once() -> None:
+    watch = Watch(0)
+    seen = []
+    for number in range(7):
+        call(watch, number, "a", "x")
+        seen.append(watch.is_new_loop())
+    assert seen == [None] * (SAME - 1) + [True, False, False]
+
+
+@each(
+    "last, over, now, why",
+    [
+        (0, None, 1199, ""),
+        (0, None, 1200, "silence"),
+        (3000, None, 3599, ""),
+        (3000, None, 3600, "turn"),
+        (3000, 3000, 3002, ""),
+        (3000, 3000, 3003, "lingers"),  # after its last word nothing else counts
+    ],
+)
+def test_what_a_turn_is_ended_for(last: float, over: float | None, now: float, why: str) -> None:
+    watch = Watch(0)
+    watch.heard(last)
+    if over is not None:
+        watch.saw(signs.Over(is_error=False, reason="done"), over)
+    ended, wait = watch.due(Limits(), now)
+    assert ended == why
+    assert (wait == 0) is bool(why)
+
+
+def test_a_refusal_is_known_by_its_call() -> None:
+    watch = Watch(0)
+    watch.saw(signs.Call("c1", "Write a.txt", "k", "Write"), 0)
+    watch.saw(signs.Denied("c1", "Write", ""), 0)
+    watch.saw(signs.Over(is_error=False, reason="done", denied=(signs.Denied("c1", "Write b", "Write"),)), 0)
+    assert list(watch.denied.values()) == [signs.Denied("c1", "Write a.txt", "Write")]
+
+
+def test_an_answer_that_is_told_twice_counts_once() -> None:
+    watch = Watch(0)
+    for _ in range(2):
+        watch.saw(signs.Used("m1", "opus", {"input_tokens": 10, "output_tokens": 5}), 0)
+    assert watch.tokens == 15

@@ -1,0 +1,122 @@
+"""What a line of an assistant without a person means, and how its turn is begun (D73)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from loomctl.drive import signs
+from loomctl.drive.process import Order
+from loomctl.hosts import headless
+from loomctl.hosts.headless import claude
+from loomctl.kit.errors import LoomError
+from tests.helpers.tables import each
+
+USAGE = {"input_tokens": 12665, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+
+
+def message(*content: dict[str, Any]) -> dict[str, Any]:
+    """As the client writes it, shortened."""
+    return {"id": "msg_1", "role": "assistant", "model": "opus", "content": list(content), "usage": USAGE}
+
+
+def read(event: object) -> list[signs.Sign]:
+    line = event if isinstance(event, bytes) else json.dumps(event).encode()
+    return list(claude.read(line))
+
+
+USED = signs.Used("msg_1", "opus", USAGE)
+
+
+@each(
+    "event, expected",
+    [
+        ({"type": "system", "subtype": "init", "session_id": "s1"}, [signs.Began("s1")]),
+        ({"type": "system", "subtype": "hook_started", "hook_event": "SessionStart"}, []),
+        (
+            {"type": "assistant", "message": message({"type": "text", "text": "hi"}), "parent_tool_use_id": None},
+            [USED, signs.Said("hi")],
+        ),
+        (
+            {"type": "assistant", "message": message({"type": "text", "text": "hi"}), "parent_tool_use_id": "toolu_1"},
+            [USED],
+        ),
+        (
+            {"type": "system", "subtype": "permission_denied", "tool_name": "Write", "tool_use_id": "t1",
+             "decision_reason_type": "mode", "message": "Permission to use Write has been denied"},
+            [signs.Denied("t1", "Write", "Write")],
+        ),
+        (
+            {"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "retry_delay_ms": 500,
+             "error_status": 529},
+            [signs.Retry(529, 0.5)],
+        ),
+        (
+            {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1795707942}},
+            [signs.Retry(429, 0.0, 1795707942.0)],
+        ),
+        ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}}, []),
+        (b"no json", []),
+        (b"[1, 2]", []),
+        (b"\xff\xfe", []),
+        ({"type": "assistant", "message": "no object"}, []),
+        ({"type": "assistant", "message": {"content": [1, None, {"type": "tool_use"}]}}, None),
+        ({"type": "user", "message": {"content": [{"type": "tool_result"}]}}, None),
+    ],
+)  # fmt: skip
+def test_a_line_is_read(event: object, expected: list[signs.Sign] | None) -> None:
+    found = read(event)
+    assert expected is None or found == expected
+
+
+def test_a_call_and_its_result_are_known_by_what_they_say() -> None:
+    def called(number: int, **given: Any) -> signs.Call:
+        block = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": given}
+        (_, found) = read({"type": "assistant", "message": message(block)})
+        assert isinstance(found, signs.Call)
+        return found
+
+    one, two, other = called(1, command="npm test -- a"), called(2, command="npm test -- a"), called(3, command="ls")
+    assert one.key == two.key != other.key
+    assert (one.what, one.rule, other.rule) == ("Bash npm test -- a", "Bash(npm test:*)", "Bash(ls:*)")
+
+
+@each(
+    "result, expected",
+    [
+        ({"subtype": "success", "is_error": False, "total_cost_usd": 0.25, "result": "done"},
+         signs.Over(is_error=False, reason="done", text="done", cost=0.25)),
+        ({"subtype": "error_max_budget_usd", "is_error": True, "terminal_reason": "budget_exhausted",
+          "total_cost_usd": 0.108}, signs.Over(is_error=True, reason="budget", cost=0.108)),
+        ({"subtype": "success", "is_error": True, "api_error_status": 400, "result": "bad"},
+         signs.Over(is_error=True, reason="api", text="bad", status=400)),
+        ({"subtype": "success", "total_cost_usd": "much", "permission_denials": "no list", "usage": [1]},
+         signs.Over(is_error=False, reason="done")),
+        ({"subtype": "success", "total_cost_usd": float("inf")}, signs.Over(is_error=False, reason="done", cost=0.0)),
+        ({"subtype": "success", "permission_denials": [
+            {"tool_name": "Write", "tool_use_id": "t1", "tool_input": {"file_path": "/a"}}, 3]},
+         signs.Over(is_error=False, reason="done", denied=(signs.Denied("t1", "Write /a", "Write"),))),
+    ],
+)  # fmt: skip
+def test_a_result_is_read(result: dict[str, Any], expected: signs.Over) -> None:
+    assert read({"type": "result", **result}) == [expected]
+
+
+def test_a_turn_takes_the_run_up_in_its_conversation_and_bypasses_nothing() -> None:
+    order = Order("id", "shop-1", "/p", "uuid", cost=1.5, allow=("Bash(npm test:*)",))
+    first, later = claude.command(order), claude.command(order._replace(goes_on=True))
+    assert first[:3] == ["claude", "-p", "/loom:resume shop-1"]
+    assert first[first.index("--session-id") + 1] == later[later.index("--resume") + 1] == "uuid"
+    assert first[first.index("--permission-mode") + 1] == "dontAsk"
+    assert first[first.index("--max-budget-usd") + 1] == "1.5000"
+    allowed = first[first.index("--allowedTools") + 1 :]
+    assert {"Edit(./**)", "Bash(loomctl:*)", "Bash(npm test:*)"} <= set(allowed)
+    assert not any("dangerously" in word for word in first)
+
+
+def test_a_host_that_cannot_be_driven_is_refused() -> None:
+    with pytest.raises(LoomError) as refused:
+        headless.of("nowhere")
+    assert refused.value.code == "NO_DRIVER"
