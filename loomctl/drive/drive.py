@@ -115,7 +115,6 @@ class Driver:
         return Ended(verdict.code, verdict.kind, verdict.why, run, self._denied if verdict.kind == "denied" else ())
 
     def _take(self) -> None:
-        process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
         session_id, host = self._space.caller.session_id, self._host
 
         def change(state: State) -> tuple[State, list[Event]]:

@@ -12,6 +12,7 @@ from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import handle
+from loomctl.runs.store import write_rules
 from loomctl.runs.store.layouts import shown
 
 TYPE_CHECKING = False
@@ -73,6 +74,9 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
     is_here = binding is not None and (binding.get("host") != TERMINAL or binding.get("root", root) == root)
     if binding is not None and bound and is_here:
         return Found(binding["run_id"], "bound")
+    meant = write_rules.started_for()[0]
+    if meant and not bound and space.store.has(meant):  # by its driver, until its assistant has taken it up (D74)
+        return Found(meant, "only")
     active, unreadable = _standing(space)
     own = _of_this_worktree(space, active) if bound or len(active) > 1 else None
     if own is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from typing import Any
 
 import pytest
 
 from tests.e2e.assistant import TIME_LIMIT, Assistant
 from tests.e2e.scripted_api import bash, reply, tool
+from tests.helpers.waiting import until
 
 WORKFLOW = """
 id: two
@@ -94,3 +96,35 @@ def test_a_refused_permission_is_named_and_completes_nothing(drive: Drive) -> No
     assert "--allow Write" in said
     assert drive.state()["status"] == "awaiting_feedback"
     assert [one["step_id"] for one in drive.events() if one["event"] == "stage.completed"] == []
+
+
+def test_what_must_be_in_context_is_given_once_whatever_else_is_under_way(drive: Drive) -> None:
+    drive.workflow(
+        WORKFLOW
+        + """critical_artifacts:
+  always_load:
+    - {id: spec, type: markdown, path: spec.md, description: the spec, required: true, reload_triggers: [session_start]}
+"""
+    )
+    (drive.project / "spec.md").write_text("# The spec\n" + "".join(f"- rule {n}: keep it {n}\n" for n in range(200)))
+    drive.loomctl("run", "another one", "--workflow", "two")
+    drive.assistant.api.script(DIRECTIVE, reply(bash("loomctl next")), DIRECTIVE)
+    drive.loomctl("drive", "make a file", "--workflow", "two")
+    first, *_ = drive.assistant.api.requests
+    assert first.seen().count("- rule 77: keep it 77") == 1
+    assert "another-one" not in first.seen()
+
+
+def test_a_second_driver_is_refused_asks_nothing_and_harms_nobody(drive: Drive) -> None:
+    held = threading.Event()
+    api = drive.assistant.api
+    api.script(reply(DIRECTIVE, held=held), reply(bash("loomctl next")), DIRECTIVE)
+    first = drive.start("drive", "make a file", "--workflow", "two")
+    until(lambda: api.requests)
+    handle = drive.state()["plan_id"]
+    said = drive.loomctl("drive", handle, code=6)
+    assert "HELD_BY_ANOTHER" in said
+    held.set()
+    out, err = first.communicate(timeout=TIME_LIMIT)
+    assert first.returncode == 0, out + err
+    assert len(api.requests) == 3
