@@ -49,40 +49,46 @@ def _remote_option(command: Command) -> Command:
 @run_argument
 @_remote_option
 @click.option("--with-outputs", is_flag=True, help="Push the tools' outputs too, from now on always.")
+@click.option("--release", is_flag=True, help="Give the run up, so that another machine continues it at once.")
 @yes_option
 @click.option("--dry-run", is_flag=True, help="List what would leave this machine; push nothing.")
 @json_option
 def push_command(
-    run: str | None, remote: str | None, with_outputs: bool, yes: bool, dry_run: bool, as_json: bool
+    run: str | None, remote: str | None, with_outputs: bool, release: bool, yes: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Push a run to a git remote, for another machine to pull.
 
     Loom first lists what leaves this machine. It pushes to refs/loom/runs/, beside your branches, and touches none of
     your branches, commits and files. If the remote has a newer state of the run, it pushes nothing: pull first.
 
+    Without --release another machine waits up to 30 minutes for this one's driver, or takes the run over.
+
     \b
     Examples:
       loomctl push
+      loomctl push shop-258 --release
       loomctl push shop-258 --dry-run
       loomctl push shop-258 --remote backup --with-outputs --yes
     """
     from loomctl.handoff import handoff, push
     from loomctl.handoff.handoff import Desk
+    from loomctl.runs import leases
 
     space = command_line.space()
     run_id = command_line.run_id(space, run)
     desk = Desk(space, remote, asks=output.may_ask(as_json=as_json))
+    drives = leases.released_by_hand(space, run_id, space.store.read_state(run_id)) if release else None
     parcel = push.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.log_warnings(space, run_id)
         told = {**_parcel_document(desk, parcel), "notes": damaged}
         output.answer(told, [_listing(desk, parcel, "would push"), *damaged], as_json=as_json)
         return EXIT_OK
-    more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}"
+    more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}{' --release' if release else ''}"
     if parcel.is_due and not as_json:
         warned = [] if yes else handoff.log_warnings(space, run_id)
         output.note("\n".join([_listing(desk, parcel, "pushing" if yes else "would push"), *warned]))
-    if parcel.is_due and not yes:
+    if (parcel.is_due or drives is not None) and not yes:
         output.must_agree(
             "Push it?",
             asks=output.may_ask(as_json=as_json),
@@ -91,9 +97,9 @@ def push_command(
             hint=f"loomctl push {space.store.handle(run_id)}{more} --yes",
         )
     person.must_decide(space, "push", space.store.handle(run_id), *shlex.split(more))
-    pushed = push.send(desk, parcel)
+    pushed = push.send(desk, parcel, release=release)
     told = {**_parcel_document(desk, pushed.parcel), "commit": pushed.commit, "notes": list(pushed.notes)}
-    output.answer(told, _pushed_lines(desk, pushed), as_json=as_json)
+    output.answer({**told, "released": pushed.released}, _pushed_lines(desk, pushed), as_json=as_json)
     return EXIT_OK
 
 
@@ -155,8 +161,9 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
     if pushed.commit is None:
         return [f"Loom: {desk.remote.shown} already has {called} as it is here", *pushed.notes]
     size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
+    how = ", and nobody drives it here" if pushed.released else ""
     return [
-        f"Loom: pushed {called} to {desk.remote.shown} ({size})",
+        f"Loom: pushed {called} to {desk.remote.shown} ({size}){how}",
         f"To continue it elsewhere: loomctl pull {called}{desk.remote.elsewhere}",
         *pushed.notes,
     ]

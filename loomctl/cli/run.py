@@ -15,7 +15,7 @@ from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find
-from loomctl.runs.model import sessions
+from loomctl.runs.model import lease, sessions
 from loomctl.runs.model.state import handle
 
 if TYPE_CHECKING:
@@ -161,6 +161,36 @@ def _body(run: Run) -> str:
         f"Loom: this conversation works on the run {run.handle}.\n"
         "Loom's hooks and `loomctl next` tell where it stands, its files and its step; believe the newest."
     )
+
+
+@click.command("release")
+@run_argument
+@json_option
+def release_command(run: str | None, as_json: bool) -> int:
+    """Give a run up, so that another session can drive it.
+
+    Loom releases what this session or another terminal of yours drives, and a run whose driver is gone. Another session
+    that drives it is named, and the command ends with exit code 6. The next session that writes to the run drives it.
+
+    \b
+    Examples:
+      loomctl release
+      loomctl release shop-258
+    """
+    from loomctl.runs import leases
+    from loomctl.runs.machine import drivers
+
+    space = command_line.space()
+    run_id = find.to_drive(space, verb="release") if run is None else find.run_to_read(space, run)
+    called, released = space.store.handle(run_id), leases.release_by_hand(space, run_id)
+    how = {"mine": "", "terminal": "; {} drove it", "gone": "; {} drove it, and is gone"}
+    line = f"Loom: nobody drives {called}"
+    if released is not None:
+        line = f"Loom: released {called}{how[released.how].format(drivers.told(released.holder))}"
+    told = {"run_id": run_id, "handle": called, "released": released is not None}
+    told |= {"how": released.how, "from": lease.brief(released.holder)} if released else {"how": None, "from": None}
+    output.answer(told, [line, f"To drive it: loomctl resume {called}"], as_json=as_json)
+    return EXIT_OK
 
 
 @click.command("resume")

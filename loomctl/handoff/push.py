@@ -18,6 +18,7 @@ from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
 from loomctl.kit.text.fences import one_line
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import leases
 from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease, visits
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -63,11 +64,15 @@ class Parcel(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it; notes: for its user."""
+    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it; notes: for its user.
+
+    released: nobody drives the run any more, here or in what was pushed.
+    """
 
     parcel: Parcel
     commit: str | None
     notes: Sequence[str]
+    released: bool = False
 
     @property
     def files(self) -> int:
@@ -151,9 +156,17 @@ def _refused(desk: Desk, run_id: str, standing: Standing) -> LoomError:
     return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
 
-def send(desk: Desk, parcel: Parcel) -> Pushed:
-    """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had."""
+def send(desk: Desk, parcel: Parcel, *, release: bool = False) -> Pushed:
+    """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had.
+
+    release: give its lease up before, so that another machine goes on at once; who works on it here takes it again with
+    the next write. Raises HELD_BY_ANOTHER.
+    """
     run_id, store = parcel.run_id, desk.space.store
+    if release:
+        if leases.release_by_hand(desk.space, run_id) is not None:
+            parcel = prepare(desk, run_id, outputs=parcel.outputs)
+        return send(desk, parcel)._replace(released=True)
     notes = [*handoff.log_warnings(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
     if not parcel.is_due:
         _note_as_had(desk, run_id, parcel.standing)

@@ -11,6 +11,7 @@ import time
 
 from loomctl.kit import clock, files, git, machine, trouble
 from loomctl.kit.errors import LoomError
+from loomctl.kit.records import NamedTuple
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import lease, sessions, visits
 from loomctl.runs.model.state import TERMINAL as OVER
@@ -118,6 +119,52 @@ def release(state: State, session_id: str, reason: str) -> tuple[State, list[Eve
         return state, []
     told = {"epoch": found.epoch, "reason": reason}
     return lease.released(state, clock.now()), [Event("lease.released", told, session_id)]
+
+
+class Released(NamedTuple):
+    """A lease that was given up by hand. holder: whose it was; how: `mine`, `terminal` (this user's) or `gone`."""
+
+    holder: Holder
+    how: str
+
+
+def released_by_hand(space: Workspace, run_id: str, state: State) -> Released | None:
+    """Say whose lease the caller may give up, and why; None where nobody drives.
+
+    Raises HELD_BY_ANOTHER where another who may live drives, unless that is a terminal of the same user.
+    """
+    from loomctl.runs.machine import drivers
+
+    found, at = lease.holder(state), (space.local.folder, run_id)
+    if found is None:
+        return None
+    if drivers.is_users_terminal(*at, found) and found.session_id != space.caller.session_id:
+        return Released(found, "terminal" if drivers.lives(*at, found) else "gone")
+    other = space.store.held(run_id, state)
+    if other is None and write_rules.started_for()[0] != run_id:
+        return Released(found, "mine" if found.session_id == space.caller.session_id else "gone")
+    seen = {"is_here": drivers.is_here(*at, found), "is_seen": drivers.is_seen(*at, found)}
+    raise drivers.refusal(space.store.handle(run_id), found, **seen)
+
+
+def release_by_hand(space: Workspace, run_id: str) -> Released | None:
+    """Give a run's lease up, so that whoever comes next drives it; None where nobody drove. Raises HELD_BY_ANOTHER."""
+    from loomctl.runs.machine import drivers
+
+    done: list[Released | None] = []
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        done[:] = [released_by_hand(space, run_id, state)]
+        if done[0] is None:
+            return state, []
+        found, how = done[0]
+        told = {"epoch": found.epoch, "reason": "by_hand", "how": how, "from": lease.brief(found)}
+        return lease.released(state, clock.now()), [Event("lease.released", told, space.caller.session_id)]
+
+    space.store.writing(write_rules.BESIDE).update(run_id, change)
+    if done[0] is not None:
+        drivers.forget(space.local.folder, run_id, done[0].holder.session_id)
+    return done[0]
 
 
 def give_up(space: Workspace, run_id: str) -> None:

@@ -98,7 +98,7 @@ LINES = {
     "tools.unfinished": "{file}",
     "lease.taken": _DRIVER + "[; before: {from}] [(epoch {epoch})]",
     "lease.taken_over": _DRIVER + "[; taken from {from}] [(epoch {epoch})]",
-    "lease.released": "released[: {reason}] [(epoch {epoch})]",
+    "lease.released": "released[: {reason}] [(epoch {epoch})]{how:-}{from:-}",
     "lease.refused": (
         "refused a write: [driven by {holder}|the run has another driver since]"
         " [(began in epoch {began}, now {epoch})]{began:-}{epoch:-}"

@@ -126,6 +126,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["doctor"], {"ok", "checks"}),
     (["pause"], {"run_id", "handle", "status"}),
     (["resume"], {"run_id", "handle", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
+    (["release"], {"run_id", "handle", "released", "how", "from"}),
     (["cancel"], {"run_id", "handle", "status"}),
     (["run", "--resume", "shop", "--reopen"], {"run_id", "handle", "step", "slip", "sessions"}),
     (["debug", "state", "restore", "--dry-run"], {"run_id", "handle", "dry_run", "state", "plan"}),

@@ -116,8 +116,9 @@ lease.taken: a session drives the run from here on, for nobody did, or who did i
     until then: `session_id`, `host`, `hostname`, `since`, `seen`
 lease.taken_over: a session took the run from another that may live, whose later writes of the state are refused
     | epoch | host | hostname | from = as above
-lease.released: who drove the run gives it up: its conversation ended, or took up another run
-    | epoch = it stays until the next one | reason = the host's word, `left`, or `drive`
+lease.released: who drove the run gives it up: its conversation ended, or took up another run; or somebody releases it
+    | epoch = it stays until the next one | reason = the host's word, `left`, `drive`, or `by_hand` | how = by hand:
+    `mine`, `terminal` (another of the same user), `gone` | from = by hand: who drove before
 drive.started: `loomctl drive` begins to drive the run | host = the assistant that works | limits = in seconds, USD
     and turns: `time`, `cost`, `turns`, `silence`, `turn`, `lingers`
 turn.started: a driver starts an assistant's process
