@@ -13,7 +13,7 @@ from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.watch import Limits, Watch
 from loomctl.flow import route, stop
 from loomctl.kit import clock
-from loomctl.kit.errors import LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs import command_runs, leases
 from loomctl.runs.model import lease, visits
@@ -21,7 +21,7 @@ from loomctl.runs.store import event_log, write_rules
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from loomctl.drive.signs import Sign
     from loomctl.runs.model.state import State
@@ -35,7 +35,9 @@ _SESSIONS = 20  # conversations whose cost is remembered
 
 
 class Dialect(Protocol):
-    """An assistant without a person (`hosts.headless`)."""
+    """An assistant without a person (`hosts.headless`). INSTALL: how one gets it, in words."""
+
+    INSTALL: str
 
     def command(self, order: Order) -> list[str]:
         """Give the command line of a turn."""
@@ -100,7 +102,9 @@ class Driver:
 
     def drive(self) -> Ended:
         """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
+        process.adopt()
         self._take()
+        process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
         verdict = Verdict(rules.FAILED, "the driver failed", "bug")
         try:
             verdict = self._driven()
@@ -221,7 +225,6 @@ class Driver:
         spent = self._cost(run)
         left = None if self._limits.cost is None else self._limits.cost - spent
         order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
-        process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
         begins = {"turn": self._turn, "conversation": self._session_id, "goes_on": goes_on}
         self._note(
             lambda state: (
@@ -231,13 +234,22 @@ class Driver:
         )
         watch = Watch(time.monotonic())
         environ = {key: value for key, value in os.environ.items() if key != write_rules.STARTED_FOR}
-        hand = Hand(self._dialect.command(order), order, self._word, environ)
+        hand = self._begin(self._dialect.command(order), order, environ)
         why = ""
         try:
             why = self._follow(hand, watch)
         finally:
             killed = self._end(hand, watch, why)
         return self._judged(hand, watch, why, killed)
+
+    def _begin(self, command: list[str], order: Order, environ: Mapping[str, str]) -> Hand:
+        try:
+            return Hand(command, order, self._word, environ)
+        except OSError as error:
+            what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
+            why = f"it must be on PATH; {self._dialect.INSTALL}"
+            hint = f"loomctl show {order.handle}"
+            raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error
 
     def _follow(self, hand: Hand, watch: Watch) -> str:
         """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text."""

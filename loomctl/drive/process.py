@@ -21,7 +21,7 @@ import psutil
 from loomctl.runs.store.write_rules import STARTED_FOR
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 POLITE, GRACE = 2.0, 8.0  # seconds after INT, then after TERM, before KILL
 _LONGEST = 64 << 20  # bytes of a line; a longer one is passed over
@@ -56,7 +56,8 @@ class Hand:
     def __init__(self, command: Sequence[str], order: Order, word: str, environ: Mapping[str, str]) -> None:
         self._buffer, self._skips = bytearray(), False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it runs
-        environ = {**environ, STARTED_FOR: f"{order.run_id} {word}"}
+        self._mark = f"{order.run_id} {word}"
+        environ = {**environ, STARTED_FOR: self._mark}
         self._reading, writing = os.pipe()
         ordered, self._control = os.pipe()
         told, tells = os.pipe()
@@ -132,14 +133,14 @@ class Hand:
         return killed
 
     def _tree(self, spare: Collection[int]) -> list[psutil.Process]:
-        try:
-            every = psutil.Process(self.keeper).children(recursive=True)
-        except psutil.Error:
-            return []
+        every = {one.pid: one for one in psutil.Process().children(recursive=True) if one.pid != self.keeper}
+        if sys.platform != "linux":  # nobody adopts what lost its parent
+            every |= {one.pid: one for one in _marked(self._mark.__eq__)}
         if not spare:
-            return every
-        kept = {one.pid for one in every if one.pid in spare or any(up.pid in spare for up in _parents(one))}
-        return [one for one in every if one.pid not in kept]
+            return list(every.values())
+        return [
+            one for pid, one in every.items() if pid not in spare and not any(up.pid in spare for up in _parents(one))
+        ]
 
     def close(self) -> None:
         """Let the keeper go, and with it the pipes."""
@@ -184,21 +185,26 @@ def end_all(processes: Iterable[psutil.Process], grace: float) -> int:
     return len(found)
 
 
-def left_over(run_id: str, but: str = "") -> list[psutil.Process]:
-    """Find the processes that an earlier driver of a run started, by what stands in their environment.
+def adopt() -> None:
+    """Let what loses its parent among this process's descendants become its child, where the system can."""
+    _prctl(_SUBREAPER, 1)
 
-    but: the word of the driver that lives.
-    """
-    begins, own = f"{run_id} ", f"{run_id} {but}"
-    found = []
+
+def left_over(run_id: str, word: str) -> list[psutil.Process]:
+    """Find the processes that an earlier driver of a run started. word: that of the driver that lives."""
+    begins, own = f"{run_id} ", f"{run_id} {word}"
+    return list(_marked(lambda mark: mark.startswith(begins) and mark != own))
+
+
+def _marked(fits: Callable[[str], bool]) -> Iterator[psutil.Process]:
+    """Find processes by what stands in their environment; those of other users do not show it."""
     for one in psutil.process_iter():
         try:
             mark = one.environ().get(STARTED_FOR, "") if one.pid != os.getpid() else ""
         except (psutil.Error, OSError):
             continue
-        if mark.startswith(begins) and mark != own:
-            found.append(one)
-    return found
+        if mark and fits(mark):
+            yield one
 
 
 # ---- In the keeper.
@@ -215,6 +221,9 @@ def _keep(
 ) -> None:
     """Start the assistant, and end it with all that it started when the driver lets go without a word."""
     os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)  # who reads what the driver says waits for nobody else
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _prctl(_SUBREAPER, 1)

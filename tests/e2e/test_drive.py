@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import threading
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.e2e.assistant import TIME_LIMIT, Assistant
@@ -128,3 +132,51 @@ def test_a_second_driver_is_refused_asks_nothing_and_harms_nobody(drive: Drive) 
     out, err = first.communicate(timeout=TIME_LIMIT)
     assert first.returncode == 0, out + err
     assert len(api.requests) == 3
+
+
+def test_an_assistant_that_is_not_there_is_named_and_holds_nothing(drive: Drive) -> None:
+    (drive.machine.root / "bin" / "claude").unlink()
+    said = drive.loomctl("drive", "make a file", "--workflow", "two", code=1)
+    assert "NO_ASSISTANT" in said
+    assert "npm install" in said
+    assert drive.state()["lease"]["session_id"] is None
+
+
+@pytest.mark.parametrize("whom", ["driver", "keeper", "assistant", "driver and keeper"])
+def test_who_is_killed_takes_the_rest_along_and_the_run_goes_on(drive: Drive, whom: str) -> None:
+    """What its tools started dies, too, whatever it does to live: nothing of an old attempt works beside the next.
+
+    With driver and keeper killed in one moment it is the next driver that ends it, by what stands in its environment.
+    """
+    marker = f"31{os.getpid() % 100_000:05d}"
+    api = drive.assistant.api
+    bare = "" if whom == "driver and keeper" else "env -i "
+    stubborn = f"trap '' TERM INT HUP; (setsid {bare}sh -c 'trap \"\" TERM; sleep {marker}' &) ; sleep {marker}"
+    api.script(reply(bash(stubborn)))
+    driver = drive.start("drive", "make a file", "--workflow", "two", "--allow", "Bash")
+    until(lambda: len(running(marker)) >= 2)
+    keeper = next(one for one in psutil.Process(driver.pid).children() if one.pid)
+    claude = next(one for one in keeper.children() if "claude" in " ".join(one.cmdline()))
+    victims = {"driver": [driver.pid], "keeper": [keeper.pid], "assistant": [claude.pid]}
+    for pid in victims.get(whom, [driver.pid, keeper.pid]):
+        os.kill(pid, signal.SIGKILL)
+    api.script(DIRECTIVE, reply(bash("loomctl next")), DIRECTIVE)
+    if "driver" in whom:
+        driver.communicate(timeout=TIME_LIMIT)
+        if whom == "driver":
+            until(lambda: not running(marker))
+        drive.loomctl("drive", drive.state()["plan_id"])
+    else:
+        out, err = driver.communicate(timeout=TIME_LIMIT)
+        assert driver.returncode == 0, out + err
+    assert not running(marker)
+    assert drive.state()["status"] == "completed"
+
+
+def running(marker: str) -> list[psutil.Process]:
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if marker in one.cmdline():
+                found.append(one)
+    return found
