@@ -13,6 +13,7 @@ from loomctl.handoff import carried, copies, handoff, remotes
 from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
+from loomctl.handoff.repository import Move
 from loomctl.kit import clock, files, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
@@ -218,7 +219,7 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
         now = _parcel(desk, standing, look, state, outputs=parcel.outputs)
         ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))
-    done = desk.repository.push(desk.remote, commit, run_id, standing.theirs)
+    done = desk.repository.push(desk.remote, [Move(remotes.RUNS + run_id, commit, standing.theirs)])
     notes = []
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, standing, done)

@@ -46,14 +46,23 @@ _HERE_ALONE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 _IDENTITY = re.compile(r"([^<>\n]+) <([^<>\n]+)> ")
 
 
+class Move(NamedTuple):
+    """What a push does to a ref. expected: the commit that the remote must still have there; None: it has none."""
+
+    ref: str
+    commit: str
+    expected: str | None
+
+
 class Repository:
     """A repository's objects and refs. top: its checkout, from which a remote's relative path counts.
 
-    asks: a person sits at a terminal and may be asked for a password by git or ssh.
+    asks: a person sits at a terminal and may be asked for a password by git or ssh; more: of git's environment, such
+    as an index that is not the user's.
     """
 
-    def __init__(self, top: str, common: str, *, asks: bool = False) -> None:
-        self.top, self.common, self._asks = top, common, asks
+    def __init__(self, top: str, common: str, *, asks: bool = False, more: Mapping[str, str] | None = None) -> None:
+        self.top, self.common, self._asks, self._more = top, common, asks, more or {}
         self._format = ""
 
     # ---- Git itself.
@@ -77,7 +86,7 @@ class Repository:
     ) -> subprocess.Popen[bytes]:
         asks = far and self._asks
         environment = {key: value for key, value in os.environ.items() if key not in _OF_A_REPOSITORY}
-        environment |= {"LC_ALL": "C", **({} if asks else _PROMPTS if far else _HERE_ALONE)}
+        environment |= {"LC_ALL": "C", **({} if asks else _PROMPTS if far else _HERE_ALONE), **self._more}
         command = ["git", f"--git-dir={self.common}", *_QUIET, *words]
         try:
             return subprocess.Popen(
@@ -241,34 +250,34 @@ class Repository:
 
     # ---- A remote.
 
-    def list_runs(self, remote: Remote) -> dict[str, str]:
-        """Give the runs of a remote with their commits.
+    def list_runs(self, remote: Remote, *, below: str = RUNS, run_id: str = "*") -> dict[str, str]:
+        """Give the runs of a remote with their commits: of their state or, with `below`, of their code.
 
         Raises REMOTE_UNREACHABLE, REMOTE_DENIED, and OTHER_OBJECT_FORMAT for commits whose names are not of this kind.
         """
-        done = self.run("ls-remote", "--refs", "--", remote.source, f"{RUNS}*", patience=ASKING, far=True)
+        done = self.run("ls-remote", "--refs", "--", remote.source, f"{below}{run_id}", patience=ASKING, far=True)
         if done.code != 0:
             raise remotes.unreachable(remote, done)
         found: dict[str, str] = {}
         for line in done.out[:_LONGEST_ANSWER].decode("utf-8", "replace").splitlines():
             oid, _, name = line.partition("\t")
-            run_id = name.removeprefix(RUNS)
-            if name.startswith(RUNS) and fits_a_ref(run_id) and git.is_oid(oid):
-                found[run_id] = oid
+            named = name.removeprefix(below)
+            if name.startswith(below) and fits_a_ref(named) and git.is_oid(oid):
+                found[named] = oid
         digits = 64 if self.object_format == "sha256" else 40
         if any(len(oid) != digits for oid in found.values()):
             raise remotes.other_names(remote, f"this repository uses {self.object_format}")
         return found
 
-    def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "") -> None:
-        """Fetch runs into refs of one's own. wanted: run id -> ref.
+    def fetch(self, remote: Remote, wanted: Mapping[str, str], *, bare: str = "", below: str = RUNS) -> None:
+        """Fetch runs into refs of one's own. wanted: run id -> ref; below: where the remote has them.
 
         Raises REMOTE_UNREACHABLE, REMOTE_DENIED, GIT_FAILED for trouble here, BAD_HANDOFF for objects that git refuses.
 
         bare: a scratch repository that gets the commits alone instead of this one; a server that cannot give them so
         gives their files along. One on a disk always can, for it is this machine's git that serves it.
         """
-        specs = [f"+{RUNS}{run_id}:{ref}" for run_id, ref in wanted.items()]
+        specs = [f"+{below}{run_id}:{ref}" for run_id, ref in wanted.items()]
         words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules"]
         words += ["--no-prune", "--refmap=", "--no-show-forced-updates"]
         words += ["--depth=1", "--filter=tree:0"] if bare else ["--no-filter"]
@@ -288,13 +297,14 @@ class Repository:
         done = self.run("ls-remote", "--get-url", remote.source)
         return os.fsdecode(done.out).strip() if done.code == 0 else remote.source
 
-    def push(self, remote: Remote, commit: str, run_id: str, expected: str | None) -> Done:
-        """Have a remote's run point to a commit, if it still points to what is expected; None: if it has none."""
-        ref = RUNS + run_id
+    def push(self, remote: Remote, moves: Sequence[Move]) -> Done:
+        """Have a remote's refs point to commits, all of them or none, if each still points to what is expected."""
         words = ["push", "--porcelain", "--thin", "--no-verify", "--no-follow-tags", "--no-signed"]
-        words += ["--recurse-submodules=no", f"--force-with-lease={ref}:{expected or ''}"]
+        words += ["--recurse-submodules=no", *(["--atomic"] if len(moves) > 1 else [])]
+        words += [f"--force-with-lease={move.ref}:{move.expected or ''}" for move in moves]
+        specs = [f"{move.commit}:{move.ref}" for move in moves]
         config = ["-c", f"remote.{remote.name}.mirror=false"] if "=" not in remote.name else []
-        return self.run(*config, *words, "--", remote.name, f"{commit}:{ref}", patience=CARRYING, far=True)
+        return self.run(*config, *words, "--", remote.name, *specs, patience=CARRYING, far=True)
 
     # ---- People.
 
