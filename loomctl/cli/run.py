@@ -17,6 +17,7 @@ from loomctl.priming import prime_run
 from loomctl.runs import find
 from loomctl.runs.model import lease, sessions
 from loomctl.runs.model.state import handle
+from loomctl.runs.store import keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
     shell_complete=complete_workflows,
     help="The workflow to follow.  [default: default]",
 )
+@click.option("--key", metavar="KEY", help="Give the open run of this key instead of starting a second one.")
 @click.option("--autonomy", type=click.Choice(LEVELS), help="Override the workflow's autonomy.")
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; write nothing.")
 @click.option(
@@ -58,6 +60,7 @@ LEVELS = ("dry-run", "assist", "guarded", "autonomous")
 def run(
     work: tuple[str, ...],
     workflow: str | None,
+    key: str | None,
     autonomy: str | None,
     dry_run: bool,
     resumed: str | None,
@@ -70,14 +73,18 @@ def run(
 
     Quote a goal of several words. `loomctl init` lists the workflows that come with Loom.
 
+    With --key a script may ask twice. While a run of that key is open, Loom names it and changes nothing. A run is open
+    until it is completed or cancelled.
+
     \b
     Examples:
       loomctl run 258
+      loomctl run 258 --key issue-258 --json
       loomctl run "add dark mode" --workflow core
       loomctl run --resume shop-258
     """
     if resumed is not None:
-        if work or workflow or autonomy or dry_run or must_survive:
+        if work or workflow or key is not None or autonomy or dry_run or must_survive:
             hint = f"loomctl run --resume {quoted(resumed)}"
             what = "--resume takes no goal, workflow or other option of a new run"
             raise LoomError("USAGE", what, hint=hint, exit_code=EXIT_USAGE)
@@ -95,7 +102,10 @@ def run(
         dry_run=dry_run,
         must_survive=must_survive,
         later=later,
+        key=key,
     )
+    if not begun.created:
+        return _tell_found(space, begun.run, as_json=as_json)
     if begun.slip is not None:
         begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, as_json=as_json)])
     if later and begun.slip is not None:
@@ -106,6 +116,20 @@ def run(
     else:
         output.prose(_started_text(space, begun), last=lambda: [_started(begun)] if begun.slip is not None else [])
     return EXIT_MISSING if begun.slip is not None and begun.slip.failed else EXIT_OK
+
+
+def _tell_found(space: Workspace, run: Run, *, as_json: bool) -> int:
+    """Name the open run of a key, and the command that continues it from here."""
+    key, way = str(run.state.get(keys.KEY)), find.way_in(space, run.run_id)
+    work = masked_line(str(run.state.get("goal") or run.state.get("work_id") or ""), 200)
+    standing = run.state["status"].replace("_", " ")
+    lines = [
+        f"Loom: {run.handle} has the key {masked_line(key, 200)} and is {standing}: {work}",
+        f"To continue it: {way}",
+    ]
+    told = {**_run_document(space, run, None), "key": key, "created": False, "dry_run": False, "command": way}
+    output.answer(told, lines, as_json=as_json)
+    return EXIT_OK
 
 
 def _run_document(space: Workspace, run: Run, made: Slip | None) -> dict[str, object]:
@@ -124,6 +148,7 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
     return {
         **_run_document(space, begun.run, begun.slip),
         "dry_run": begun.slip is None,
+        **({"key": key, "created": begun.slip is not None} if (key := begun.run.state.get(keys.KEY)) else {}),
         "commands": command_steps.listed(space, begun.run),
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],

@@ -361,10 +361,9 @@ def _standing(run: Run) -> list[str]:
     copied = standing.saved_from(state)
     if copied is not None:
         lines += output.beside("copy of   ", standing.saved_from_line(copied, state))
-    if state.get("work_id"):
-        lines += output.beside("work item ", one_line(state["work_id"], 120))
-    if state.get("goal"):
-        lines += output.beside("goal      ", masked_line(str(state["goal"]), 300))
+    for label, name in (("work item ", "work_id"), ("goal      ", "goal"), ("key       ", "key")):
+        if state.get(name):
+            lines += output.beside(label, masked_line(str(state[name]), 300))
     for name, portable in state["artifacts"].items():
         path = str(portable).removeprefix("{project_root}/").replace("{run_dir}/", f"{run.folder}/")
         lines.append(f"artifact  {one_line(str(name), 80)}: {masked_line(path, 300)}")

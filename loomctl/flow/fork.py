@@ -13,7 +13,7 @@ from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import lease, sessions, visits
-from loomctl.runs.store import arrivals, event_log, events, recovery
+from loomctl.runs.store import arrivals, event_log, events, keys, recovery
 from loomctl.runs.store.blobs import FOLDER as BLOBS
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
@@ -143,6 +143,7 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
         state, backs = rewind.back_to(run, state, origin.later[0], None)
     state = rewind.as_it_ended(state, run.plan, stage)
     at = clock.now()
+    state.pop(keys.KEY, None)  # by which the other one is found
     state = {
         **lease.without(state),
         "created_at": at,

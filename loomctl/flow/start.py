@@ -16,6 +16,7 @@ from loomctl.runs import artifact_paths, find, leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import frozen_plan
 from loomctl.runs.model.state import new_state
+from loomctl.runs.store import keys
 from loomctl.runs.store.events import Event
 from loomctl.runs.store.store import Run
 from loomctl.runs.tools import recording
@@ -43,7 +44,7 @@ class Started(NamedTuple):
     """A run that has begun.
 
     slip: what the session was given; notes: what its user must know; warnings: of the workflow's files. A dry run has
-    no slip, and nothing of it is on disk.
+    no slip, and nothing of it is on disk. created: False for the open run of a key, which stays as it is.
     """
 
     run: Run
@@ -51,6 +52,7 @@ class Started(NamedTuple):
     slip: Slip | None
     notes: list[str]
     warnings: list[Problem]
+    created: bool = True
 
 
 def start(
@@ -62,15 +64,22 @@ def start(
     dry_run: bool = False,
     must_survive: Sequence[str] = (),
     later: bool = False,
+    key: str | None = None,
 ) -> Started:
     """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
+
+    key: under which the run is found again: while one of this key is open that one is given, whoever asks at once.
 
     autonomy: overrides the workflow's. must_survive: items beside the workflow's (`workflows.survival`).
     later: what is due is owed to the session until `next` gives it.
     dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
-    Raises LoomError for a workflow that cannot be used, and UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled.
+    Raises LoomError for a workflow that cannot be used, UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled, and
+    BAD_KEY.
     """
     work = _said(work)
+    known = keys.open_run(space.store, keys.checked(key)) if key is not None else None
+    if known is not None:
+        return _found(space, known)
     project = space.project
     named = workflow or space.settings.default_workflow
     resolved = resolve(named, places_of(project), base=space.caller.cwd, by_user=workflow is not None)
@@ -85,6 +94,8 @@ def start(
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources, test_command=tests)
     run_id = space.store.free_id(plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
+    if key is not None:
+        state[keys.KEY] = key
     if must_survive:
         state[KEY] = prove.checked(must_survive)
         warnings += prove.warnings(plan, state, must_survive, prove.BEGUN_WITH)
@@ -98,7 +109,14 @@ def start(
     made_here = new_store(space)
     space.store.prepare(commit_runs=space.settings.commit_runs)
     noted = recording.noted(space)
-    run = _created(space, run, autonomy)
+    if key is None:
+        run = _created(space, run, autonomy)
+    else:
+        with keys.lock(space.store):  # several may ask at once
+            known = keys.open_run(space.store, key)
+            run = _created(space, run, autonomy) if known is None else run
+        if known is not None:
+            return _found(space, known)
     trouble = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
     trouble = trouble or command_steps.trust_what_is_allowed(space, run, resolved.sources)
     notes = [
@@ -110,6 +128,12 @@ def start(
         *([trouble] if trouble else []),
     ]
     return _begin(space, run, notes, warnings, later=later)
+
+
+def _found(space: Workspace, run_id: str) -> Started:
+    """Give the open run of a key, which nothing is done to."""
+    run = space.store.read(run_id, to_show=True)
+    return Started(run, settle.rest(run.state).move, None, [], [], created=False)
 
 
 def _said(work: str) -> str:

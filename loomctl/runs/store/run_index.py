@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from loomctl.runs.store.layouts import Home
     from loomctl.runs.store.store import Store
 
-VERSION = 3
+VERSION = 4
 # What a hook reads of states while it looks for a run, in bytes: it has seconds, and a state can come from anywhere.
 LARGEST_LOOKED_AT, MOST_LOOKED_AT = 2 << 20, 32 << 20
 # A file that was written this recently may be written again without its time telling so.
 RACY_NS = 2_000_000_000
-_KEYS = ("workflow_id", "work_id", "goal", "status", "current_phase", "current_step", "updated_at")
+_KEYS = ("workflow_id", "work_id", "goal", "key", "status", "current_phase", "current_step", "updated_at")
 
 
 class Standing(NamedTuple):
@@ -62,9 +62,9 @@ _NOT_LOOKED_AT = {"status": None, "error": "TOO_LARGE: a hook does not read it"}
 def summaries(store: Store, *, keep: bool = True) -> list[dict[str, Any]]:
     """Give every run in a few words, by id.
 
-    `{run_id, workflow_id, work_id, goal, status, current_phase, current_step, updated_at, sessions, saved_from}`, or
-    `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `standing.saved_from` gives it.
-    keep: whether the index is written where it has changed.
+    `{run_id, workflow_id, work_id, goal, key, status, current_phase, current_step, updated_at, sessions, saved_from}`,
+    or `{run_id, status: None, error}` for one whose state cannot be read. saved_from: as `standing.saved_from` gives
+    it. keep: whether the index is written where it has changed.
     """
     return _summaries(store, _Room(), keep=keep)
 
