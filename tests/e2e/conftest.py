@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.assistant import Assistant, Machine
 from tests.e2e.clients.machines import Machines
+from tests.e2e.drives import Drive
 from tests.e2e.scripted_api import ScriptedApi
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -109,3 +110,11 @@ def installed(claude: str, machine: Machine, api: ScriptedApi, bundle: Path) -> 
     assistant.plugin("marketplace", "add", str(bundle))
     assistant.plugin("install", f"loom@{marketplace['name']}")
     return assistant
+
+
+@pytest.fixture
+def drive(assistant: Assistant) -> Drive:
+    """The driver in that project, with a workflow of two steps."""
+    made = Drive(assistant)
+    made.workflow()
+    return made

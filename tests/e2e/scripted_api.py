@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -14,7 +16,11 @@ Held = threading.Event | threading.Barrier
 
 
 _numbers = itertools.count(1)
+_FOR_GOOD = {"x-should-retry": "false"}
 _PATIENCE = 30  # seconds that an answer is kept back at most
+
+_NONE: Mapping[str, str] = {}
+_ERRORS = {400: "invalid_request_error", 401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
 
 AUTO_COMPACT = {"input_tokens": 990_000}
 """A usage that makes the assistant compact by itself before its next request."""
@@ -38,8 +44,9 @@ class Reply:
 
     held: the answer is kept back until this is set, so that a session is alive while a test does something else; at a
     barrier it waits for the answers of other conversations, which are under way at the same time then.
-    frees: set as the answer is given. status: of an answer that is an error, as is every other one behind the
-    same tool call.
+    frees: set as the answer is given. status: of an answer that is an error; sticks: as is every other one behind the
+    same tool call then. headers: of the answer. stops: it stops so many events after its beginning, and the connection
+    stays; 0: nothing is answered at all.
     """
 
     content: tuple[dict[str, Any], ...]
@@ -47,6 +54,9 @@ class Reply:
     held: Held | None = None
     frees: threading.Event | None = None
     status: int = 200
+    sticks: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stops: int | None = None
 
 
 def reply(
@@ -62,7 +72,17 @@ def reply(
 
 def refused(status: int = 400) -> Reply:
     """An answer that is an error; behind a tool call, for the assistant asks again in other words."""
-    return Reply((), status=status)
+    return Reply((), status=status, sticks=True, headers=_FOR_GOOD)
+
+
+def failing(status: int, **headers: str) -> Reply:
+    """One answer that is an error; the next request gets the next answer. headers: `retry_after` is `retry-after`."""
+    return Reply((), status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def stopping(events: int = 0) -> Reply:
+    """An answer that stops after so many events of its stream, and keeps the connection."""
+    return Reply((text("I shall tell you at once"),), stops=events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +210,8 @@ class ScriptedApi:
         self._server.server_close()
         self._thread.join()
 
-    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[Reply, dict[str, Any]]:
+        """Give the answer, of which what is no message has a status and headers alone, and its body."""
         with self._lock:
             request = Request(kind=_kind(path, body), path=path, body=body)
             task = next((task for task in self._subagents if task in request.opening()), None)
@@ -198,18 +219,18 @@ class ScriptedApi:
                 request = replace(request, kind="subagent")
             self.requests.append(request)
             if request.kind == "count_tokens":
-                return 200, {"input_tokens": _tokens(body)}
+                return Reply(()), {"input_tokens": _tokens(body)}
             if request.kind == "other":
-                return 404, {"type": "error", "error": {"type": "not_found_error", "message": path}}
+                return failing(404), {"type": "error", "error": {"type": "not_found_error", "message": path}}
             chosen = self._next(request, task)
         if chosen.held is not None:
             chosen.held.wait(timeout=_PATIENCE)
         if chosen.frees is not None:
             chosen.frees.set()
         if chosen.status != 200:
-            said = {"type": "invalid_request_error", "message": "scripted to fail"}
-            return chosen.status, {"type": "error", "error": said}
-        return 200, _message(body, chosen)
+            said = {"type": _ERRORS.get(chosen.status, "api_error"), "message": "scripted to fail"}
+            return chosen, {"type": "error", "error": said}
+        return chosen, _message(body, chosen)
 
     def _next(self, request: Request, task: str | None) -> Reply:
         """Choose the answer to a request for a message. task: by which a subagent's script is found."""
@@ -219,7 +240,7 @@ class ScriptedApi:
         if call in self._refused:
             return refused()
         chosen = self._scripted(request, task)
-        if chosen.status != 200:
+        if chosen.sticks:
             self._refused.add(call)
         return chosen
 
@@ -295,6 +316,10 @@ def _events(message: dict[str, Any]) -> list[dict[str, Any]]:
     return events
 
 
+def _stream(events: list[dict[str, Any]]) -> bytes:
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode()
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -319,26 +344,39 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer what is not part of the API with 404, and keep it for the tests."""
-        status, answer = self.server.api.answer(self.path, {})
-        self._send(status, "application/json", json.dumps(answer).encode())
+        chosen, answer = self.server.api.answer(self.path, {})
+        self._send(chosen.status, "application/json", json.dumps(answer).encode())
 
     def do_POST(self) -> None:
         """Answer a request for a message, as a stream if that is asked for."""
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
-        status, answer = self.server.api.answer(self.path, body)
-        if status == 200 and body.get("stream"):
-            stream = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(answer))
-            self._send(status, "text/event-stream", stream.encode())
+        chosen, answer = self.server.api.answer(self.path, body)
+        if chosen.status == 200 and chosen.stops is not None:
+            self._stop(_events(answer)[: chosen.stops])
+        elif chosen.status == 200 and body.get("stream"):
+            self._send(200, "text/event-stream", _stream(_events(answer)), chosen.headers)
         else:
-            self._send(status, "application/json", json.dumps(answer).encode())
+            self._send(chosen.status, "application/json", json.dumps(answer).encode(), chosen.headers)
 
-    def _send(self, status: int, kind: str, data: bytes) -> None:
+    def _send(self, status: int, kind: str, data: bytes, headers: Mapping[str, str] = _NONE) -> None:
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(data)))
         self.send_header("request-id", f"req_scripted{next(_numbers):06d}")
-        if status != 200:
-            self.send_header("x-should-retry", "false")
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+    def _stop(self, events: list[dict[str, Any]]) -> None:
+        """Give the beginning of a stream, if any, and then nothing until the other side goes."""
+        if events:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(_stream(events))
+        self.close_connection = True
+        self.connection.settimeout(_PATIENCE)
+        with contextlib.suppress(OSError):
+            self.rfile.read(1)

@@ -2,80 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import subprocess
 import threading
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.e2e.assistant import TIME_LIMIT, Assistant
+from tests.e2e.assistant import TIME_LIMIT
+from tests.e2e.drives import DIRECTIVE, WORKFLOW, Drive, running
 from tests.e2e.scripted_api import bash, reply, tool
 from tests.helpers.waiting import until
-
-WORKFLOW = """
-id: two
-description: Two steps.
-autonomy: autonomous
-phases:
-  build:
-    steps:
-      - {id: write, prompt: "Write a file."}
-      - {id: check, prompt: "Check it."}
-"""
-DIRECTIVE = '{"outcome": "succeeded"}'
-
-
-class Drive:
-    """The driver on a machine, as its user starts it."""
-
-    def __init__(self, assistant: Assistant) -> None:
-        self.assistant, self.machine, self.project = assistant, assistant.machine, assistant.project
-        programs = self.machine.root / "bin"
-        programs.mkdir(exist_ok=True)
-        plugin = assistant.plugin_dir
-        assert plugin is not None
-        (programs / "claude").write_text(f'#!/bin/sh\nexec {assistant.binary} --plugin-dir "{plugin}" "$@"\n')
-        (programs / "claude").chmod(0o755)
-        (programs / "loomctl").symlink_to(plugin / "bin" / "loomctl")
-        (self.project / ".loom" / "workflows").mkdir(parents=True)
-        self.environment = assistant.environment()
-        self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"
-
-    def workflow(self, text: str = WORKFLOW, name: str = "two") -> None:
-        (self.project / ".loom" / "workflows" / f"{name}.yaml").write_text(text, encoding="utf-8")
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["loomctl", *words], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-
-    def loomctl(self, *words: str, code: int | None = 0) -> str:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=TIME_LIMIT)
-        assert code is None or process.returncode == code, f"{words} gave {process.returncode}:\n{out}\n{err}"
-        return out + err
-
-    def state(self) -> dict[str, Any]:
-        (folder,) = (self.project / ".loom" / "runs").iterdir()
-        found: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        return found
-
-    def events(self) -> list[dict[str, Any]]:
-        (folder,) = (self.project / ".loom" / "runs").iterdir()
-        return [json.loads(line) for line in (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.fixture
-def drive(assistant: Assistant) -> Drive:
-    made = Drive(assistant)
-    made.workflow()
-    return made
 
 
 def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
@@ -171,12 +108,3 @@ def test_who_is_killed_takes_the_rest_along_and_the_run_goes_on(drive: Drive, wh
         assert driver.returncode == 0, out + err
     assert not running(marker)
     assert drive.state()["status"] == "completed"
-
-
-def running(marker: str) -> list[psutil.Process]:
-    found = []
-    for one in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if marker in one.cmdline():
-                found.append(one)
-    return found
