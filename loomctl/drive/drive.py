@@ -429,7 +429,7 @@ def _turn_of(watch: Watch, why: str, last_words: str) -> Turn:
     over = watch.over
     if over is None:
         words = f"the assistant ended without a result{f': {last_words.splitlines()[-1][:200]}' if last_words else ''}"
-        return Turn(rules.INFRA, words, said=said, denied=denied)
+        return Turn(rules.INFRA, words, said=said, denied=denied, crashed=True)
     if over.reason == "budget":
         return Turn(rules.SPENT, "the cost limit is reached", said=said, denied=denied)
     if over.status in (400, 401, 403, 404, 413):

@@ -56,9 +56,10 @@ class Stand(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """How an assistant's process ended. end: one of the words above; why: in words; until: since 1970, of a QUOTA.
+    """How an assistant's process ended.
 
-    said: the assistant's last words; denied: what its host refused it, in the words of the settings that allow it.
+    end: one of the words above; why: in words; until: since 1970, of a QUOTA; said: the assistant's last words;
+    denied: what its host refused it, in the words of the settings that allow it; crashed: it ended without a word.
     """
 
     end: str
@@ -66,6 +67,7 @@ class Turn(NamedTuple):
     until: float = 0.0
     said: str = ""
     denied: tuple[str, ...] = ()
+    crashed: bool = False
 
 
 class Tries(NamedTuple):
@@ -164,7 +166,8 @@ def after(was: Stand, now: Stand, turn: Turn, tries: Tries, *, told: bool = Fals
         failed = tries.failed + 1 if not moved else 1
         if failed > TRIES:
             return Verdict(FAILED, f"{turn.why}, {TRIES + 1} times in a row", "infra")
-        return Verdict(None, turn.why, "infra", until=-pause_after(failed), anew=True, tries=Tries(failed, tries.idle))
+        pause = 0.0 if turn.crashed and failed == 1 else pause_after(failed)
+        return Verdict(None, turn.why, "infra", until=-pause, anew=True, tries=Tries(failed, tries.idle))
     if idle >= IDLE_TURNS:
         return Verdict(WAITS, f"{IDLE_TURNS} turns in a row led nowhere", "stuck", asks=True)
     return Verdict(None, turn.why, until=ended.until, anew=turn.end == STUCK or idle > 0, tries=Tries(0, idle))

@@ -72,6 +72,12 @@ def test_the_pauses_double_up_to_ten_minutes() -> None:
     assert [pause_after(failed) for failed in (1, 2, 3, 6, 7, 9, 10_000)] == [10, 20, 40, 320, 600, 600, 600]
 
 
+def test_a_process_that_ended_without_a_word_is_begun_again_at_once_and_then_with_patience() -> None:
+    crash = Turn("infra", "x", crashed=True)
+    assert after(OPEN, OPEN, crash, Tries()).until == 0
+    assert after(OPEN, OPEN, crash, Tries(1, 0)).until == -20
+
+
 def test_a_limit_with_a_time_is_waited_for() -> None:
     assert after(OPEN, OPEN, Turn("limit", "x", until=123.0), Tries()).until == 123.0
 
