@@ -164,6 +164,8 @@ def _tell(ended: Ended, *, as_json: bool) -> int:
         told |= {"code": ended.code, "kind": ended.kind, "why": ended.why, "command": command}
         output.document(told)
     else:
+        for note in ended.notes:
+            output.note(note)
         output.prose(f"Loom: {handle}: {ended.why}" + (f"\n  {command}" if command else ""))
     return ended.code
 

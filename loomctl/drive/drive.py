@@ -12,6 +12,7 @@ from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.watch import Limits, Watch
 from loomctl.flow import route, stop
+from loomctl.handoff import work
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.kit.quick_json import as_object
@@ -59,13 +60,17 @@ class Seen(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on."""
+    """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on.
+
+    notes: lines for its user.
+    """
 
     code: int
     kind: str
     why: str
     run: Run
     rules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Driver:
@@ -82,11 +87,10 @@ class Driver:
         word: str,
         allow: tuple[str, ...] = (),
         show: Callable[[Seen], None] = lambda _: None,
-        stage_ended: Callable[[Workspace, str], str | None] = lambda *_: None,
     ) -> None:
         self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
-        self._stage_ended = stage_ended
+        self._saved: int | None = None
         self._began = time.monotonic()
         self._turn = 0
         self._session_id = ""
@@ -94,6 +98,7 @@ class Driver:
         self._asked_to_stop = ""
         self._signals = 0
         self._denied: tuple[str, ...] = ()
+        self._notes: list[str] = []
 
     def asked(self) -> None:
         """Be asked by a signal to end: after the step, and at once when asked again."""
@@ -116,7 +121,14 @@ class Driver:
             self._give_back(verdict)
         assert verdict.code is not None
         run = self._space.store.read(self._run_id)
-        return Ended(verdict.code, verdict.kind, verdict.why, run, self._denied if verdict.kind == "denied" else ())
+        return Ended(
+            verdict.code,
+            verdict.kind,
+            verdict.why,
+            run,
+            self._denied if verdict.kind == "denied" else (),
+            tuple(self._notes),
+        )
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
@@ -160,6 +172,7 @@ class Driver:
             turn = self._play(run, was)
             self._denied = turn.denied
             run = self._space.store.read(self._run_id)
+            self._save(self._stand(run))
             verdict = rules.after(was, self._stand(run), turn, tries, told=self._is_told())
             tries = verdict.tries
             if verdict.asks:
@@ -266,8 +279,11 @@ class Driver:
                     if (why := self._saw(watch, sign)) != "":
                         return why
                 watch.heard(time.monotonic())
-            if not hand.lives():
-                return ""  # what it left behind may hold its output open
+            if not hand.lives():  # what it left behind may hold its output open
+                return next(
+                    filter(None, (self._saw(watch, one) for line in hand.rest() for one in self._dialect.read(line))),
+                    "",
+                )
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
@@ -322,7 +338,7 @@ class Driver:
                 for line in hand.lines(0.1):
                     for sign in self._dialect.read(line):
                         watch.saw(sign, time.monotonic())
-        return hand.end(() if why else self._spared())
+        return hand.end(self._spared() if why in ("", "lingers") else ())
 
     def _spared(self) -> tuple[int, ...]:
         """Give the processes that outlive a turn by right: who watches the open step's own command (D30)."""
@@ -380,8 +396,18 @@ class Driver:
             raise LoomError(leases.HELD_BY_ANOTHER, "another drives the run")
         leases.refresh(self._space, self._run_id)
         stand = self._stand(run)
+        self._save(stand)
         self._show(Seen(run, stand, self._turn, watch, self._cost(run), self._limits))
         return stand
+
+    def _save(self, stand: Stand) -> None:
+        """Save the checkout's content beside the run as each stage begins, for another machine (D77)."""
+        if self._saved == stand.over:
+            return
+        self._saved = stand.over
+        made = work.snapshot(self._space, self._run_id)
+        for note in made.notes if made is not None else ():
+            self._notes += [note] if note not in self._notes else []
 
     def _stop(self) -> str | None:
         return self._asked_to_stop or None

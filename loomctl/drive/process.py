@@ -98,6 +98,13 @@ class Hand:
                 self.is_open = False
             yield from self._split(data)
 
+    def rest(self) -> Iterator[bytes]:
+        """Give what it said that nobody has read yet, also a last line without an end, and wait for nothing."""
+        with contextlib.suppress(BlockingIOError):
+            while self.is_open and (data := os.read(self._reading, _BLOCK)):
+                yield from self._split(data)
+        yield bytes(self._buffer)
+
     def _split(self, data: bytes) -> Iterator[bytes]:
         first, *others = data.split(b"\n")
         self._buffer += first

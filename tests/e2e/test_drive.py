@@ -28,6 +28,8 @@ def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
     assert state["status"] == "completed"
     assert (drive.project / "a.txt").read_text() == "x"
     assert state["lease"]["session_id"] is None
+    shown = drive.machine.command("git", "show", f"refs/loom/work/{state['run_id']}:a.txt", cwd=drive.project)
+    assert shown == "x"  # its code is saved for another machine (D77)
 
 
 def test_a_refused_permission_is_named_and_completes_nothing(drive: Drive) -> None:
