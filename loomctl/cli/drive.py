@@ -107,7 +107,9 @@ def drive_command(
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
     show = _Lines(as_json=as_json)
-    driver = drive.Driver(own, run_id, host, dialect, limits, word=word, allow=allow, show=show)
+    driver = drive.Driver(
+        own, run_id, host, dialect, limits, word=word, allow=allow, environ=table.for_another(os.environ), show=show
+    )
     with _signals(driver):
         ended = driver.drive()
     return _tell(ended, as_json=as_json)

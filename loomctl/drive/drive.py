@@ -18,7 +18,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs import command_runs, leases
 from loomctl.runs.model import lease, visits
-from loomctl.runs.store import event_log, write_rules
+from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
@@ -85,11 +85,13 @@ class Driver:
         limits: Limits,
         *,
         word: str,
+        environ: Mapping[str, str],
         allow: tuple[str, ...] = (),
         show: Callable[[Seen], None] = lambda _: None,
     ) -> None:
         self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
+        self._environ = environ
         self._saved: int | None = None
         self._began = time.monotonic()
         self._turn = 0
@@ -246,8 +248,7 @@ class Driver:
             )
         )
         watch = Watch(time.monotonic())
-        environ = {key: value for key, value in os.environ.items() if key != write_rules.STARTED_FOR}
-        hand = self._begin(self._dialect.command(order), order, environ)
+        hand = self._begin(self._dialect.command(order), order)
         why = ""
         try:
             why = self._follow(hand, watch)
@@ -255,9 +256,9 @@ class Driver:
             killed = self._end(hand, watch, why)
         return self._judged(hand, watch, why, killed)
 
-    def _begin(self, command: list[str], order: Order, environ: Mapping[str, str]) -> Hand:
+    def _begin(self, command: list[str], order: Order) -> Hand:
         try:
-            return Hand(command, order, self._word, environ)
+            return Hand(command, order, self._word, self._environ)
         except OSError as error:
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"

@@ -121,6 +121,24 @@ def without_hosts(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OWN)}
 
 
+_OF_A_CALL = frozenset(
+    f"LOOM_{name}"
+    for name in (
+        *("HOST", "HOST_SESSION", "HOST_BUSY", "HOST_PID", "CALLER", "DRIVEN"),
+        *("RUN_ID", "STEP_ID", "STAGE_DIR", "COMMAND_KEY"),
+    )
+)
+
+
+def for_another(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give an environment for an assistant that is started on its own: without what those around it say of themselves.
+
+    Their users' settings stay; what Loom tells hooks and a run's commands goes.
+    """
+    said = {name for host in HOSTS.values() for name in (host.session, host.mark, host.project, host.process)}
+    return {name: value for name, value in environ.items() if name not in said and name not in _OF_A_CALL}
+
+
 def sessions(environ: Mapping[str, str]) -> list[tuple[Host, str]]:
     """Give the hosts' sessions of which an environment has the id: an assistant's shell inherits those around it."""
     return [(host, environ[host.session]) for host in HOSTS.values() if host.session and environ.get(host.session)]

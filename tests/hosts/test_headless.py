@@ -9,7 +9,7 @@ import pytest
 
 from loomctl.drive import signs
 from loomctl.drive.process import Order
-from loomctl.hosts import headless
+from loomctl.hosts import headless, table
 from loomctl.hosts.headless import claude
 from loomctl.kit.errors import LoomError
 from tests.helpers.tables import each
@@ -120,3 +120,10 @@ def test_a_host_that_cannot_be_driven_is_refused() -> None:
     with pytest.raises(LoomError) as refused:
         headless.of("nowhere")
     assert refused.value.code == "NO_DRIVER"
+
+
+def test_an_assistant_that_is_started_on_its_own_inherits_settings_and_no_session() -> None:
+    kept = {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c", "CODEX_HOME": "/x", "LOOM_HOSTNAME": "m", "LOOM_COMMAND_WAIT": "5"}
+    around = {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": "s", "CLAUDE_PID": "1", "CODEX_THREAD_ID": "t"}
+    own = {"LOOM_DRIVEN": "r w", "LOOM_HOST": "codex", "LOOM_RUN_ID": "r", "LOOM_COMMAND_KEY": "k"}
+    assert table.for_another({**kept, **around, **own}) == kept
