@@ -98,6 +98,7 @@ def drive_command(
     space = command_line.space(make=True)
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
     dialect = headless.of(host)
+    headless.refuse_unheld(host, cost=max_cost, allow=allow)
     run_id = _meant(space, work, workflow)
     if write_rules.started_for()[0] == run_id:
         what = "a driver started this, and drives the run already"

@@ -36,9 +36,17 @@ _SESSIONS = 20  # conversations whose cost is remembered
 
 
 class Dialect(Protocol):
-    """An assistant without a person (`hosts.headless`). INSTALL: how one gets it, in words."""
+    """An assistant without a person (`hosts.headless`).
+
+    INSTALL: how one gets it, in words; TAKES_RULES: whether it can be told what to allow; WIDENED: in words, where
+    that stands else; NAMES_CONVERSATIONS: whether their ids can be chosen; TELLS_COST: whether it says what it costs.
+    """
 
     INSTALL: str
+    TAKES_RULES: bool
+    WIDENED: str
+    NAMES_CONVERSATIONS: bool
+    TELLS_COST: bool
 
     def command(self, order: Order) -> list[str]:
         """Give the command line of a turn."""
@@ -96,6 +104,7 @@ class Driver:
         self._began = time.monotonic()
         self._turn = 0
         self._session_id = ""
+        self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
         self._asked_to_stop = ""
         self._signals = 0
@@ -121,16 +130,15 @@ class Driver:
             verdict = Verdict(rules.HELD, "another took the run over", "held")
         finally:
             self._give_back(verdict)
+        return self._ended(verdict)
+
+    def _ended(self, verdict: Verdict) -> Ended:
+        run, why = self._space.store.read(self._run_id), verdict.why
+        denied = self._denied if verdict.kind == "denied" else ()
+        if verdict.kind == "denied" and not self._dialect.TAKES_RULES:
+            why, denied = f"{why}; {self._dialect.WIDENED}", ()
         assert verdict.code is not None
-        run = self._space.store.read(self._run_id)
-        return Ended(
-            verdict.code,
-            verdict.kind,
-            verdict.why,
-            run,
-            self._denied if verdict.kind == "denied" else (),
-            tuple(self._notes),
-        )
+        return Ended(verdict.code, verdict.kind, why, run, denied, tuple(self._notes))
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
@@ -236,11 +244,13 @@ class Driver:
     def _play(self, run: Run, was: Stand) -> Turn:
         self._turn += 1
         goes_on = self._conversation_goes_on and bool(self._session_id)
-        self._session_id = self._session_id if goes_on else str(uuid.uuid4())
+        if not goes_on:
+            self._session_id, self._tokens = str(uuid.uuid4()) if self._dialect.NAMES_CONVERSATIONS else "", 0
         spent = self._cost(run)
         left = None if self._limits.cost is None else self._limits.cost - spent
         order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
-        begins = {"turn": self._turn, "conversation": self._session_id, "goes_on": goes_on}
+        order = order._replace(mark=f"{self._run_id} {self._word}")
+        begins = {"turn": self._turn, "conversation": self._session_id or None, "goes_on": goes_on}
         self._note(
             lambda state: (
                 _without_denied(state),
@@ -258,7 +268,7 @@ class Driver:
 
     def _begin(self, command: list[str], order: Order) -> Hand:
         try:
-            return Hand(command, order, self._word, self._environ)
+            return Hand(command, order, self._environ)
         except OSError as error:
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"
@@ -357,7 +367,9 @@ class Driver:
         """Say how a turn ended, and write it down."""
         turn = _turn_of(watch, why, hand.last_words())
         cost = self._booked(watch)
-        told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": watch.tokens}
+        self._session_id = watch.session_id or self._session_id
+        told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": self._used(watch)}
+        told |= {"conversation": self._session_id or None}
         told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
         told |= {"killed": killed} if killed else {}
         told |= {"denials": [one.what for one in watch.denied.values()]} if watch.denied else {}
@@ -386,6 +398,13 @@ class Driver:
 
     def _booked(self, watch: Watch) -> float | None:
         return watch.over.cost if watch.over is not None else None
+
+    def _used(self, watch: Watch) -> int:
+        """Give the tokens of a turn, of which a host may tell the conversation's sum."""
+        if watch.over is None or not watch.over.sums:
+            return watch.tokens
+        before, self._tokens = self._tokens, max(self._tokens, watch.tokens)
+        return self._tokens - before
 
     # ---- What is looked at meanwhile.
 

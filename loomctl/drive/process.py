@@ -34,9 +34,9 @@ _SUBREAPER, _DEATH_SIGNAL = 36, 1  # prctl's own numbers
 class Order(NamedTuple):
     """A turn that is to be played.
 
-    goes_on: in the conversation `session_id`, else in a new one of that id; root: of the project; allow: rules of the
-    host's settings; cost: USD that the conversation may add; turns: requests at most; prompt: the step, for a
-    command that has no hooks.
+    goes_on: in the conversation `session_id`, else in a new one, of that id where the host lets it be chosen; root: of
+    the project; allow: rules of the host's settings; cost: USD that the conversation may add; turns: requests at most;
+    prompt: the step, for a command that has no hooks; mark: by which what is started is known to work for the driver.
     """
 
     run_id: str
@@ -48,15 +48,16 @@ class Order(NamedTuple):
     cost: float | None = None
     turns: int | None = None
     prompt: str = ""
+    mark: str = ""
 
 
 class Hand:
     """A running assistant. Raises OSError where it cannot be started."""
 
-    def __init__(self, command: Sequence[str], order: Order, word: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], order: Order, environ: Mapping[str, str]) -> None:
         self._buffer, self._skips = bytearray(), False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it runs
-        self._mark = f"{order.run_id} {word}"
+        self._mark = order.mark
         environ = {**environ, STARTED_FOR: self._mark}
         self._reading, writing = os.pipe()
         ordered, self._control = os.pipe()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS
 from loomctl.kit.quick_json import as_object
 from loomctl.runs.model import visits
+from loomctl.runs.model.standing import DENIED, TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,6 @@ FINE = "done"  # the assistant stopped by itself
 INFRA = "infra"  # its API, its process or its host failed, or nothing was heard of it: it is tried again
 QUOTA = "limit"  # a plan's or an account's, which lifts at a time
 REFUSED = "refused"  # the API will not take the request, however often
-DENIED = "denied"  # a permission was refused
 STUCK = "stuck"  # the same again and again
 SPENT = "spent"  # one of the driver's own limits
 STOPPED = "stopped"  # by its user
@@ -116,13 +116,15 @@ def _waits(state: Mapping[str, Any]) -> str:
         return ""
     if state.get("pending_approvals"):
         return "approval"
-    return "trust" if as_object(state.get("feedback")).get("kind") == "trust" else "question"
+    kind = as_object(state.get("feedback")).get("kind")
+    return kind if kind in (TRUST, DENIED) else "question"
 
 
 def before(now: Stand, *, told: bool = False, first: bool = False) -> Verdict:
     """Decide before a turn. told: its user has said something that waits to be read; first: the driver was just called.
 
-    Who calls the driver means a paused or failed run to go on; one that a person answers is none that the driver can.
+    Who calls the driver means a paused or failed run to go on, and one that lacked a permission, which it may have now.
+    One that a person answers is none that the driver can.
     """
     if now.status == "completed":
         return Verdict(DONE, "the run is completed", "completed")
@@ -132,8 +134,8 @@ def before(now: Stand, *, told: bool = False, first: bool = False) -> Verdict:
         return Verdict(FAILED, now.why or "a step failed for good", "failed")
     if now.status == "paused" and not now.capped and not first:
         return Verdict(WAITS, "the run is paused", "paused")
-    if now.waits and not (now.waits == "question" and told):
-        why = f": {now.why}" if now.why and now.waits == "question" else ""
+    if now.waits and not (now.waits == "question" and told) and not (now.waits == DENIED and first):
+        why = f": {now.why}" if now.why and now.waits in ("question", DENIED) else ""
         return Verdict(WAITS, _WAITS[now.waits] + why, now.waits)
     return Verdict(None, "", until=now.not_before)
 
@@ -142,6 +144,7 @@ _WAITS = {
     "approval": "the run waits for your decision",
     "trust": "the run waits for your trust in its commands",
     "question": "the run waits for your answer",
+    DENIED: "the run waits for a permission",
 }
 
 
@@ -150,7 +153,7 @@ def after(was: Stand, now: Stand, turn: Turn, tries: Tries, *, told: bool = Fals
     moved = now.place != was.place
     idle = 0 if moved else tries.idle + 1
     ended = before(now, told=told)
-    if turn.denied and (ended.kind == "question" or (ended.code is None and not moved and turn.end == FINE)):
+    if turn.denied and (ended.kind in ("question", DENIED) or (ended.code is None and not moved and turn.end == FINE)):
         return Verdict(WAITS, f"the assistant was refused {_few(turn.denied)}", "denied")
     if ended.code is not None:
         return ended

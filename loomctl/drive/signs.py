@@ -67,7 +67,8 @@ class Over(NamedTuple):
     """The assistant's own account of how its turn ended.
 
     cost: USD of the conversation as a whole, None where that is not told; status: of the API, where it refused; reason:
-    the host's word for the end, such as `budget`, `turns`, `api` or `done`; denied: what was refused, again.
+    the host's word for the end, such as `budget`, `turns`, `api` or `done`; denied: what was refused, again; sums:
+    whether the tokens are the conversation's, too.
     """
 
     is_error: bool
@@ -78,6 +79,7 @@ class Over(NamedTuple):
     until: float = 0
     tokens: int = 0
     denied: tuple[Denied, ...] = ()
+    sums: bool = False
 
 
 Sign = Call | Result | Denied | Retry | Used | Said | Began | Over

@@ -292,7 +292,7 @@ def _wait_for_permission(
     waits = {"stage": entry["stage"], "reason": "denied"}
     happened.append(Event("run.awaiting_feedback", waits, space.caller.session_id, entry["step_id"]))
     said = f"{entry['step_id']} is not done: {why}. The run waits for its user."
-    return Ended(standing.awaiting(state, entry, why, at=clock.now()), None, reading, said, waits=True)
+    return Ended(standing.await_permission(state, entry, why, at=clock.now()), None, reading, said, waits=True)
 
 
 def _ask_for_evidence(

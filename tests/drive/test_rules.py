@@ -24,6 +24,8 @@ NEXT = Stand("in_progress", "build/check", 1, "002-build.check@1", 2)
         (Stand("paused", capped=True), False, False, None, ""),
         (Stand("awaiting_feedback", waits="approval"), True, True, 9, "approval"),
         (Stand("awaiting_feedback", waits="trust"), True, True, 9, "trust"),
+        (Stand("awaiting_feedback", waits="denied"), False, True, 9, "denied"),
+        (Stand("awaiting_feedback", waits="denied"), True, False, None, ""),  # it may be allowed by now
         (Stand("awaiting_feedback", waits="question"), True, False, 9, "question"),
         (Stand("awaiting_feedback", waits="question"), True, True, None, ""),  # its user has answered
     ],
@@ -58,6 +60,7 @@ def test_before_a_turn(stand: Stand, first: bool, told: bool, code: int | None, 
         (NEXT, Turn("done", denied=("Write",)), Tries(), None, "", False, Tries()),  # it ended all the same, proven
         (OPEN._replace(status="awaiting_feedback", waits="question"), Turn("done", denied=("Write",)), Tries(), 9,
          "denied", False, Tries()),
+        (OPEN._replace(status="awaiting_feedback", waits="denied"), Turn("done"), Tries(), 9, "denied", False, Tries()),
     ],
 )  # fmt: skip
 def test_after_a_turn(
@@ -95,6 +98,10 @@ def test_a_step_that_backs_off_is_waited_for() -> None:
         (
             {"status": "awaiting_feedback", "steps": [], "feedback": {"kind": "trust", "message": "m"}},
             Stand("awaiting_feedback", waits="trust", why="m"),
+        ),
+        (
+            {"status": "awaiting_feedback", "steps": [], "feedback": {"kind": "denied", "message": "m"}},
+            Stand("awaiting_feedback", waits="denied", why="m"),
         ),
         (
             {"status": "awaiting_feedback", "steps": [], "pending_approvals": [{"id": "x"}]},

@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     from loomctl.hosts.asking import Answer
 
 
+_SHUT_OUT = ("Read-only file system", "Operation not permitted")  # what its sandbox says by the system's mouth
+_REJECTED = ("patch rejected: ", 'exec_command failed: CreateProcess { message: "Rejected(')
+_EXIT, _OUTPUT = "Process exited with code ", "\nOutput:\n"
+_PUSHED = "<hook_prompt"  # of a Stop that was blocked: the turn goes on
+_NAMED = 80  # characters of a refused call
+
+
+def is_shut_out(exit_code: object, output: str) -> bool:
+    """Tell whether a command failed at the sandbox: at a file that it must not write, or at the network."""
+    return type(exit_code) is int and exit_code != 0 and any(words in output for words in _SHUT_OUT)
+
+
 def read(word: str, event: dict[str, Any]) -> dict[str, Any]:
     """Give an event in the protocol's shape."""
     turn = event.get("turn_id")
@@ -68,6 +80,22 @@ class Transcript(Written):
                             return path
         return None
 
+    def refused(self) -> list[str]:
+        """Name the calls since the last prompt that its sandbox or its rules refused; no hook tells of that."""
+        refused: list[str] = []
+        found: dict[str, None] = {}
+        for _, line in self._read().back():
+            payload = quick_json.as_object(line.get("payload"))
+            of = text_of(payload, "type") if text_of(line, "type") == "response_item" else ""
+            if of == "message" and text_of(payload, "role") == "user":
+                if not texts_of(payload.get("content")).lstrip().startswith(_PUSHED):
+                    break
+            elif of.endswith("_call_output") and _is_refusal(texts_of(payload.get("output"))):
+                refused.append(text_of(payload, "call_id"))
+            elif of.endswith("_call") and text_of(payload, "call_id") in refused:
+                found[_named(payload)] = None
+        return list(found)
+
     def entries_of(self, line: dict[str, Any]) -> Iterator[Passage]:
         """Give what a line tells: messages, calls and their results, compactions, turns that were broken off."""
         at, payload = text_of(line, "timestamp"), line.get("payload")
@@ -90,6 +118,26 @@ class Transcript(Written):
             yield Passage(GIVEN, at, texts_of(payload.get("output")), turn)
         elif of.endswith("_call"):
             yield Passage(CALL, at, "", turn)
+
+
+def _is_refusal(output: str) -> bool:
+    if output.startswith(_REJECTED):
+        return True
+    head, found, printed = output.partition(_OUTPUT)
+    code = head.partition(_EXIT)[2].partition("\n")[0] if found else ""
+    return code.isdigit() and is_shut_out(int(code), printed)
+
+
+def _named(payload: dict[str, Any]) -> str:
+    from loomctl.kit.text.fences import one_line  # little is refused
+
+    said = text_of(payload, "arguments") or text_of(payload, "input")
+    try:
+        given = quick_json.as_object(quick_json.loads(said))
+    except (ValueError, RecursionError):
+        given = {}
+    command = given.get("cmd") or given.get("command") or given.get("input")
+    return one_line(command if isinstance(command, str) else text_of(payload, "name") or "a tool", _NAMED)
 
 
 def _newest(folder: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Assistants without a person: how each is started for a turn, and what a line of its output means (D73).
 
-One file a host, of pure functions: `command(order)` and `read(line)`.
+One file a host, of pure functions: `command(order)` and `read(line)`. TELLS_COST: whether it says what a turn cost.
 """
 
 from __future__ import annotations
@@ -8,20 +8,39 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
+from loomctl.hosts import table
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
     from loomctl.drive.drive import Dialect
 
-_KNOWN = {"claude-code": "claude"}
+_KNOWN = {table.CLAUDE.name: "claude", table.CODEX.name: "codex"}
+_HELP = "loomctl drive --help"
 
 
 def of(host: str) -> Dialect:
     """Give how a host is driven. Raises NO_DRIVER."""
     name = _KNOWN.get(host)
     if name is None:
-        why = f"the driver knows {', '.join(_KNOWN)}"
-        raise LoomError(
-            "NO_DRIVER", f"Loom cannot drive {host!r:.80}", why=why, hint="loomctl drive --help", exit_code=EXIT_USAGE
-        )
+        raise _not_driven(host)
     return cast("Dialect", importlib.import_module(f"loomctl.hosts.headless.{name}"))
+
+
+def _not_driven(host: str) -> LoomError:
+    row = table.HOSTS.get(host)
+    what = f"Loom does not drive {row.title} yet" if row is not None else f"Loom cannot drive {host!r:.80}"
+    why = f"it drives {' and '.join(table.HOSTS[name].title for name in _KNOWN)}"
+    return LoomError("NO_DRIVER", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
+
+
+def refuse_unheld(host: str, *, cost: float | None, allow: tuple[str, ...]) -> None:
+    """Refuse a limit or a permission that a host gives no way to keep. Raises NO_COST and NO_RULES."""
+    own = of(host)
+    title = table.HOSTS[host].title
+    if cost is not None and not own.TELLS_COST:
+        what = f"{title} does not say what it costs, so --max-cost would hold nothing"
+        why = "--max-turns and --max-time limit it"
+        raise LoomError("NO_COST", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
+    if allow and not own.TAKES_RULES:
+        what = f"{title} takes no rules, so --allow would allow nothing"
+        raise LoomError("NO_RULES", what, why=own.WIDENED, hint=_HELP, exit_code=EXIT_USAGE)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "claude"
 INSTALL = "`npm install -g @anthropic-ai/claude-code` installs it"
+TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = True
+WIDENED = ""
 # What it needs for Loom itself, what looks and changes nothing, and edits in the folder that it is started in.
 _ALWAYS = ("Bash(loomctl:*)", "Edit(./**)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")

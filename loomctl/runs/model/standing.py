@@ -18,6 +18,7 @@ MINE, THEIRS = "mine", "theirs"
 SAVED_KEYS = ("run_id", "whose", "machine", "by", "remote", "at")
 # What a run can wait for: a decision, trust in its commands, its user's answer, a time, somebody to raise a limit.
 APPROVAL, TRUST, QUESTION, TIME, LIMIT = KINDS = ("approval", "trust", "question", "time", "limit")
+DENIED = "denied"  # a question, too: whether what an assistant's host refused it is allowed from now on
 PAUSE_AFTER = "pause_after"  # of a state: the visit after whose end the run pauses
 WAITS_FOR = "waits_for"  # of a state: the limit or the time at which whoever drove the run ended
 _SHOWN = 3
@@ -36,6 +37,12 @@ def awaiting(state: State, entry: Mapping[str, Any], message: str, *, at: str) -
     """
     waits = {"stage": entry["stage"], "at": at, "message": message}
     return {**state, "status": "awaiting_feedback", "feedback": waits}
+
+
+def await_permission(state: State, entry: Mapping[str, Any], message: str, *, at: str) -> State:
+    """Let a run wait until its user allows what a host refused its assistant (D75)."""
+    waits = awaiting(state, entry, message, at=at)
+    return {**waits, "feedback": {**waits["feedback"], "kind": DENIED}}
 
 
 def answered(state: State) -> State:

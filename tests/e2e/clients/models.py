@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,13 +19,15 @@ class Says:
     """What the model is made to answer: words, a shell command that it runs, or both.
 
     beside: commands that it runs in the same answer, behind the first. tokens: what the API says that it was given, for
-    a client that compacts by that.
+    a client that compacts by that. status: of a refusal in its place, with these words. seconds: before it answers.
     """
 
     words: str = ""
     shell: str = ""
     tokens: int = 0
     beside: tuple[str, ...] = ()
+    status: int = 200
+    seconds: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,13 @@ class _Handler(BaseHTTPRequestHandler):
         model, route = self.server.model, self.path.partition("?")[0]
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         if route.endswith("/responses"):
-            events = _responses(model, body, model.choose(body))
+            chosen = model.choose(body)
+            time.sleep(chosen.seconds)
+            if chosen.status != 200:
+                kind = "insufficient_quota" if chosen.status == 429 else "invalid_request_error"
+                self._json(chosen.status, {"error": {"message": chosen.words, "type": kind, "code": kind}})
+                return
+            events = _responses(model, body, chosen)
             self._stream(
                 [(name, {"type": name, "sequence_number": n, **data}) for n, (name, data) in enumerate(events)]
             )

@@ -1,0 +1,126 @@
+"""A run that is driven in Codex CLI while nobody is there (D73-D75)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.e2e.clients.client import TIME_LIMIT, wait_until
+from tests.e2e.clients.codex import Codex
+from tests.e2e.clients.machines import Machines
+from tests.e2e.clients.models import Says
+from tests.e2e.promises import ENDED, NEXT, flow
+from tests.e2e.scenes import state_of
+
+TAKES_UP = Says(shell="loomctl resume")
+
+
+class Drive:
+    """The driver on a machine with Codex CLI, as its user starts it."""
+
+    def __init__(self, codex: Codex) -> None:
+        self.codex = codex
+        program = codex.home / ".local" / "bin" / "codex"
+        trusted = " ".join(codex.trusted)
+        program.write_text(f'#!/bin/sh\nverb=$1; shift\nexec {codex.binary} "$verb" {trusted} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+        flow(codex, 2)
+        self.asked = self.asks()
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["loomctl", "drive", *words, "--host", "codex"], cwd=self.codex.project, env=self.codex.environment(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def finished(self, *words: str, code: int = 0) -> str:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=TIME_LIMIT)
+        assert process.returncode == code, f"{words} gave {process.returncode}:\n{out}\n{err}"
+        return out + err
+
+    def state(self) -> dict[str, Any]:
+        return state_of(self.codex.project)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        (folder,) = (self.codex.project / ".loom" / "runs").iterdir()
+        lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        return [one for one in map(json.loads, lines) if one["event"] == name]
+
+    def handle(self) -> str:
+        """Give the run's name as its user types it."""
+        return str(json.loads(self.codex.loomctl("runs", "--json"))["runs"][0]["handle"])
+
+    def asks(self) -> int:
+        return len([one for one in self.codex.model.requests if one.kind == "main"])
+
+
+@pytest.fixture
+def drive(machines: Machines) -> Drive:
+    return Drive(machines.of(Codex))
+
+
+def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
+    drive.codex.model.script([TAKES_UP, f"Part 1 is done. {ENDED}", NEXT, f"Part 2 is done. {ENDED}"])
+    said = drive.finished("two things", "--workflow", "flow")
+    assert "completed" in said
+    assert drive.state()["status"] == "completed"
+    (turn,) = drive.events("turn.ended")
+    assert turn["properties"]["cost"] is None
+    assert turn["properties"]["tokens"] > 0
+
+
+def test_the_next_turn_goes_on_in_the_same_conversation(drive: Drive) -> None:
+    """Codex CLI gives conversations their names; what it tells of tokens is the conversation's sum."""
+    flow_guarded = drive.codex.project / ".loom" / "workflows" / "flow.json"
+    flow_guarded.write_text(flow_guarded.read_text(encoding="utf-8").replace("autonomous", "guarded"), encoding="utf-8")
+    done = Says(shell="loomctl done --outcome succeeded <<'LOOM'\nDone as asked.\nLOOM")
+    drive.codex.model.script([TAKES_UP, done, "One is done.", TAKES_UP, done, "Both are done."])
+    drive.finished("two things", "--workflow", "flow")
+    first, second = (turn["properties"] for turn in drive.events("turn.ended"))
+    assert first["conversation"] == second["conversation"]
+    assert [one["properties"]["goes_on"] for one in drive.events("turn.started")] == [False, True]
+    last = drive.codex.model.requests[-1]
+    assert "One is done." in last.seen()
+    assert last.seen().count(f"$loom:loom-resume {drive.handle()}") == 2
+    assert 0 < second["tokens"] < first["tokens"] * 2
+
+
+def test_what_a_killed_driver_began_is_ended_and_the_run_goes_on(drive: Drive) -> None:
+    marker = f"32{os.getpid() % 100_000:05d}"
+    drive.codex.model.script([TAKES_UP, Says(shell=f"trap '' TERM; (setsid sleep {marker} &); sleep {marker}")])
+    driver = drive.start("two things", "--workflow", "flow")
+    wait_until(lambda: len(drive.codex.living(marker)) >= 2, "the tool runs")
+    refused = drive.finished(drive.handle(), code=6)
+    assert "HELD_BY_ANOTHER" in refused
+    asked = drive.asks()
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate(timeout=TIME_LIMIT)
+    wait_until(lambda: not drive.codex.living(marker) and not drive.codex.living("codex"), "all of it has ended")
+    drive.codex.model.script([TAKES_UP, f"Part 1 is done. {ENDED}", NEXT, f"Part 2 is done. {ENDED}"])
+    drive.finished(drive.handle())
+    assert drive.state()["status"] == "completed"
+    assert drive.asks() == asked + 4
+
+
+@pytest.mark.parametrize("command", ["rm -rf build", "date > /etc/loom-test"])
+def test_what_its_sandbox_refuses_completes_nothing(drive: Drive, command: str) -> None:
+    drive.codex.model.script([TAKES_UP, Says(shell=command), f"Part 1 is done. {ENDED}"])
+    said = drive.finished("two things", "--workflow", "flow", code=9)
+    assert command in said
+    assert "sandbox_workspace_write" in said
+    assert drive.state()["status"] == "awaiting_feedback"
+    assert not drive.events("stage.completed")
+
+
+def test_what_the_api_refuses_is_not_asked_again(drive: Drive) -> None:
+    drive.codex.model.script([Says("the model is not there", status=400)] * 2)
+    said = drive.finished("two things", "--workflow", "flow", code=1)
+    assert "400" in said
+    assert "the model is not there" in said
+    assert drive.asks() == drive.asked + 1
