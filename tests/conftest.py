@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,9 +12,6 @@ from hypothesis import HealthCheck, settings
 from loomctl.changes import asset_files, working_tree
 from tests.helpers import tiers
 from tests.helpers.scenes import PYTHON, Scene
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What a developer's shell, host or git may have set and a test must not inherit.
 _FOREIGN = ("CLAUDE", "CODEX_", "COPILOT_", "CURSOR_", "GEMINI_", "GIT_", "OPENCODE", "QWEN_", "XDG_")
@@ -52,9 +49,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the folder that the launcher's processes compile modules to: each home leads there, or each start would
-    compile the standard library anew, which takes ten times as long as a hook.
+    compile the standard library anew, which takes ten times as long as a hook. What is fetched has it for later runs.
     """
-    return tmp_path_factory.mktemp("compiled")
+    kept = os.environ.get("LOOM_TEST_CACHE")
+    folder = Path(kept, "loom", "pycache") if kept else tmp_path_factory.mktemp("compiled")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -141,6 +141,8 @@ class Assistant:
             "ANTHROPIC_BASE_URL": self.api.url,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
+            # Its processes are short: what is compiled for long runs costs more than it gives back.
+            "BUN_JSC_useDFGJIT": "0",
             "DISABLE_AUTOUPDATER": "1",
             "DISABLE_ERROR_REPORTING": "1",
             # Whatever would leave this machine ends at a port where nobody listens.

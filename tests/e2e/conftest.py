@@ -13,6 +13,7 @@ from tests.e2e.assistant import Assistant, Machine
 from tests.e2e.clients.machines import Machines
 from tests.e2e.drives import Drive
 from tests.e2e.scripted_api import ScriptedApi
+from tests.helpers import bytecode
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -71,6 +72,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, bundle: Path) -> Path:
     shared = Path(kept) if kept else tmp_path_factory.getbasetemp().parent / "loom-cache"
     environment = {**os.environ, "XDG_CACHE_HOME": str(shared)}
     loomctl = [str(bundle / "bin" / "loomctl"), "--version"]
+    bytecode.share(shared, bundle)
     first = subprocess.run(loomctl, env=environment, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     return shared
@@ -109,6 +111,7 @@ def installed(claude: str, machine: Machine, api: ScriptedApi, bundle: Path) -> 
     marketplace = json.loads((bundle / ".claude-plugin" / "marketplace.json").read_text(encoding="utf-8"))
     assistant.plugin("marketplace", "add", str(bundle))
     assistant.plugin("install", f"loom@{marketplace['name']}")
+    bytecode.share_installed(machine.cache, machine.config / "plugins")
     return assistant
 
 

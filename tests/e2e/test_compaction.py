@@ -11,6 +11,7 @@ from loomctl.kit.text.fences import utf16_units
 from tests.e2e.assistant import Assistant
 from tests.e2e.scenes import SENTENCE, start_run, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, Request, bash, reply
+from tests.helpers import bytecode
 
 
 def test_the_spec_survives_compact_and_an_automatic_compaction_in_a_turn(assistant: Assistant) -> None:
@@ -85,6 +86,7 @@ def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assi
     first = start_run(assistant)
     deaf = tmp_path / "deaf"
     shutil.copytree(str(assistant.plugin_dir), deaf)
+    bytecode.share(assistant.machine.cache, deaf)
     hooks = json.loads((deaf / "hooks" / "claude-code.json").read_text(encoding="utf-8"))
     del hooks["hooks"]["SessionStart"]
     (deaf / "hooks" / "claude-code.json").write_text(json.dumps(hooks), encoding="utf-8")

@@ -18,6 +18,7 @@ from tests.e2e.clients.opencode import OpenCode, OpenCodeTalk
 from tests.e2e.promises import DONE, ENDED, begun, done_steps, first, flow
 from tests.e2e.scenes import SENTENCE, state_of
 from tests.e2e.test_outcomes import step, workflow
+from tests.helpers import bytecode
 
 
 class Odd(OpenCode):
@@ -28,6 +29,7 @@ class Odd(OpenCode):
         odd = self.root / "каталог #1 100% ö"
         odd.mkdir()
         self.bundle = self.bundle.rename(odd / "loom")
+        self.compiled.add(bytecode.share(cache, self.bundle))
         link = self.home / ".local" / "bin" / "loomctl"
         link.unlink()
         link.symlink_to(self.bundle / "bin" / "loomctl")

@@ -15,6 +15,7 @@ from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Conversation
 from tests.e2e.scenes import done, start_run, state_of, stay_in_run, write_plain
 from tests.e2e.scripted_api import bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
+from tests.helpers import bytecode
 from tests.helpers.scenes import handle
 
 # What each hook is called in hooks/claude-code.json, of those whose silence the conversation shows.
@@ -26,10 +27,11 @@ WATCHED = {
 LONG_AGO = 3600
 
 
-def without(bundle: Path, folder: Path, event: str) -> Path:
+def without(bundle: Path, cache: Path, folder: Path, event: str) -> Path:
     """Copy the bundle with the hooks of one event taken out, as a user's settings would."""
     copy = folder / "bundle"
     shutil.copytree(bundle, copy)
+    bytecode.share(cache, copy)
     path = copy / "hooks/claude-code.json"
     raw = json.loads(path.read_text(encoding="utf-8"))
     del raw["hooks"][event]
@@ -57,7 +59,7 @@ def heartbeats(assistant: Assistant, bundle: Path) -> Any:
 
 @pytest.mark.parametrize("event", WATCHED)
 def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path, tmp_path: Path, event: str) -> None:
-    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
+    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, assistant.machine.cache, tmp_path, event))
     work(stay_in_run(lame, LOOMCTL_ALLOWED))
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "never")]
@@ -77,7 +79,7 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
     then = time.time() - LONG_AGO
     for path in fired:
         os.utime(path, (then, then))
-    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, tmp_path, event))
+    lame = dataclasses.replace(assistant, plugin_dir=without(bundle, assistant.machine.cache, tmp_path, event))
     work(lame.conversation("--resume", first.session_id, "--allowedTools", LOOMCTL_ALLOWED))
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "stopped")]

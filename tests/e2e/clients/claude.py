@@ -13,6 +13,7 @@ from tests.e2e.assistant import Assistant, Conversation, Machine
 from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Asked, Says
 from tests.e2e.scripted_api import Reply, Request, ScriptedApi, bash, reply
+from tests.helpers import bytecode
 
 ALLOWED = "Bash(loomctl:*),Bash(true),Bash(seq:*),Bash(cp:*)"
 
@@ -56,6 +57,7 @@ class Claude(Client):
         """Add the marketplace and the plugin."""
         self.assistant.plugin("marketplace", "add", str(self.bundle))
         self.assistant.plugin("install", "loom@loom")
+        self._share_compiled()
 
     def silence_hooks(self) -> None:
         """Switch them off in the user's settings."""
@@ -66,6 +68,10 @@ class Claude(Client):
     def renew(self) -> None:
         self.assistant.plugin("marketplace", "update", "loom")
         self.assistant.plugin("update", "loom@loom")
+        self._share_compiled()
+
+    def _share_compiled(self) -> None:
+        self.compiled |= {*bytecode.share_installed(self.cache, self.assistant.machine.config / "plugins")}
 
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
         replies = [self._reply(one) for one in answers]

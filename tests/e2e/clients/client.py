@@ -20,6 +20,7 @@ from typing_extensions import Self
 from loomctl.hosts import table
 from tests.e2e.assistant import searched_folders
 from tests.e2e.clients.models import Asked, Says, ScriptedModel
+from tests.helpers import bytecode
 
 TIME_LIMIT = 120
 """Seconds that one prompt may take."""
@@ -71,6 +72,7 @@ class Client(ABC):
         """Make a machine, or share another client's with its project."""
         self.begun: list[Turn] = []
         self.played: dict[str, object] = {}
+        self.compiled: set[Path] = set()
         self.root: Path
         self.bundle: Path
         self.project: Path
@@ -88,6 +90,7 @@ class Client(ABC):
         (self.home / ".local" / "bin" / "loomctl").symlink_to(self.root / "bundle" / "bin" / "loomctl")
         self.bundle = self.root / "bundle"
         shutil.copytree(bundle, self.bundle)
+        self.compiled.add(bytecode.share(cache, self.bundle))
         self.project = self.make_project("project")
         self.prepare()
 
@@ -98,6 +101,8 @@ class Client(ABC):
 
     def __exit__(self, *ended: object) -> None:
         self.stop_model()
+        for link in self.compiled:
+            link.unlink(missing_ok=True)
         if not self.shares:
             shutil.rmtree(self.root, ignore_errors=True)
             shutil.rmtree(self.kept, ignore_errors=True)

@@ -16,6 +16,7 @@ from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Says
 from tests.e2e.clients.typed import TypedTalk
 from tests.e2e.terminal import Terminal
+from tests.helpers import bytecode
 
 SETTINGS = """\
 model = "gpt-5.1"
@@ -82,7 +83,7 @@ class Codex(Client):
         settings = SETTINGS.format(url=self.model.url, project=self.project)
         (self.home / ".codex" / "config.toml").write_text(settings, encoding="utf-8")
         self.command(self.binary, "plugin", "marketplace", "add", self.bundle)
-        self.command(self.binary, "plugin", "add", "loom@loom")
+        self.renew()
 
     def trust(self) -> None:
         """Trust each hook as its user does at a start; then its terminals share a process in the background."""
@@ -111,7 +112,9 @@ class Codex(Client):
         self.trusted = ()
 
     def renew(self) -> None:
+        """Add the plugin, which takes the place of an older one."""
         self.command(self.binary, "plugin", "add", "loom@loom")
+        self.compiled |= {*bytecode.share_installed(self.cache, self.home / ".codex" / "plugins")}
 
     def tell(self, prompt: str, *answers: Says | str, session: str = "") -> Turn:
         self.model.script(answers)
