@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loomctl.drive import process, rules
+from loomctl.drive import costs, ends, life, pencil, process, rules, signs
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.watch import Limits, Watch
@@ -22,7 +22,7 @@ from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from loomctl.drive.signs import Sign
     from loomctl.runs.model.state import State
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 HOST = "loomctl"
 KEY = "driving"
 _TICK = 0.5  # seconds between two looks at what nobody tells of
-_SESSIONS = 20  # conversations whose cost is remembered
 
 
 class Dialect(Protocol):
@@ -102,7 +101,7 @@ class Driver:
         self._environ = environ
         self._saved: int | None = None
         self._began = time.monotonic()
-        self._turn = 0
+        self._turn = self._turns = 0
         self._session_id = ""
         self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
@@ -142,14 +141,26 @@ class Driver:
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
+        left = pencil.read(self._space.local.folder, self._run_id)
 
         def change(state: State) -> tuple[State, list[Event]]:
+            state, happened = self._made_up(state, left)
             kept = {key: value for key, value in state.items() if key != "waits_for"}
             begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now()}
             limits = {key: value for key, value in self._limits._asdict().items() if value is not None}
-            return {**kept, KEY: begun}, [Event("drive.started", {"host": host, "limits": limits}, session_id)]
+            started = Event("drive.started", {"host": host, "limits": limits}, session_id)
+            return {**kept, KEY: begun}, [*happened, started]
 
         self._space.store.update(self._run_id, change)
+        pencil.forget(self._space.local.folder, self._run_id)
+
+    def _made_up(self, state: State, left: Mapping[str, Any]) -> tuple[State, list[Event]]:
+        """Book the turn of a driver that was killed before it could, by what it had written down."""
+        if not left or left.get("turns") != costs.turns(as_object(state.get(KEY))):
+            return state, []
+        weights = {model: costs.number(weight) for model, weight in as_object(left.get("weights")).items()}
+        told = {"turn": left.get("turn"), "class": rules.INFRA, "why": "its driver was killed", "tokens": None}
+        return self._booked(state, str(left.get("conversation")), None, weights, told)
 
     def _give_back(self, verdict: Verdict) -> None:
         session_id = self._space.caller.session_id
@@ -188,7 +199,7 @@ class Driver:
             if verdict.asks:
                 self._ask(run, turn)
             if verdict.code is None:
-                verdict = self._waited(verdict) or verdict
+                verdict = self._spent(run) or self._waited(verdict) or verdict
             if verdict.code is not None:
                 return verdict
             self._conversation_goes_on = not verdict.anew
@@ -215,8 +226,7 @@ class Driver:
         return None
 
     def _cost(self, run: Run) -> float:
-        spent = as_object(run.state.get(KEY)).get("cost")
-        return float(spent) if type(spent) in (int, float) else 0.0  # type: ignore[arg-type]
+        return costs.so_far(as_object(run.state.get(KEY)))
 
     def _waited(self, verdict: Verdict) -> Verdict | None:
         """Wait until the time that a verdict names; gives how the drive ends, if it does meanwhile."""
@@ -243,6 +253,7 @@ class Driver:
 
     def _play(self, run: Run, was: Stand) -> Turn:
         self._turn += 1
+        self._turns = costs.turns(as_object(run.state.get(KEY)))
         goes_on = self._conversation_goes_on and bool(self._session_id)
         if not goes_on:
             self._session_id, self._tokens = str(uuid.uuid4()) if self._dialect.NAMES_CONVERSATIONS else "", 0
@@ -283,6 +294,8 @@ class Driver:
         while hand.lives() or hand.is_open:
             now = time.monotonic()
             why, wait = watch.due(limits, now)
+            if why == "silence" and self._works(hand, watch, limits):
+                continue
             if why:
                 return why
             for line in hand.lines(min(wait, _TICK)):
@@ -291,10 +304,8 @@ class Driver:
                         return why
                 watch.heard(time.monotonic())
             if not hand.lives():  # what it left behind may hold its output open
-                return next(
-                    filter(None, (self._saw(watch, one) for line in hand.rest() for one in self._dialect.read(line))),
-                    "",
-                )
+                found = [self._saw(watch, one) for line in hand.rest() for one in self._dialect.read(line)]
+                return next(filter(None, found), "")
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
@@ -304,6 +315,13 @@ class Driver:
                 if asked == "now" or (asked == "step" and stand.place[:3] != place[:3]):
                     return "stopped"
         return ""
+
+    def _works(self, hand: Hand, watch: Watch, limits: Limits) -> bool:
+        """Tell whether anything of the run's tree left a sign of life where the assistant itself is silent."""
+        now, run = time.time(), self._space.store.read(self._run_id)
+        age = now - life.last_sign(self._space.local, run, self._session_id, hand.tree(), now)
+        watch.heard(time.monotonic() - age)
+        return watch.due(limits, time.monotonic())[0] != "silence"
 
     def _limits_of_turn(self) -> Limits:
         if self._limits.time is None:
@@ -317,14 +335,20 @@ class Driver:
         watch.saw(sign, time.monotonic())
         if len(watch.denied) > denied:
             self._note_denied(watch)
-        if watch.retry is not None and watch.retry.status == 429 and watch.retry.until > time.time() + 1:
-            return "quota"
+        if isinstance(sign, signs.Used):
+            self._pencil_in(watch)
+        if why := ends.due(watch, time.time()):
+            return why
         is_new = watch.is_new_loop()
         if is_new is False:
             return "loop"
         if is_new:
             self._tell_of_loop(watch)
         return ""
+
+    def _pencil_in(self, watch: Watch) -> None:
+        used = {"turn": self._turn, "turns": self._turns, "conversation": self._session_id, "weights": watch.weights}
+        pencil.note(self._space.local.folder, self._run_id, used)
 
     def _tell_of_loop(self, watch: Watch) -> None:
         pass
@@ -346,10 +370,14 @@ class Driver:
             hand.interrupt()
             until = time.monotonic() + process.POLITE
             while hand.lives() and time.monotonic() < until:
-                for line in hand.lines(0.1):
-                    for sign in self._dialect.read(line):
-                        watch.saw(sign, time.monotonic())
+                self._heed(hand.lines(0.1), watch)
+            self._heed(hand.rest(), watch)
         return hand.end(self._spared() if why in ("", "lingers") else ())
+
+    def _heed(self, lines: Iterable[bytes], watch: Watch) -> None:
+        for line in lines:
+            for sign in self._dialect.read(line):
+                watch.saw(sign, time.monotonic())
 
     def _spared(self) -> tuple[int, ...]:
         """Give the processes that outlive a turn by right: who watches the open step's own command (D30)."""
@@ -365,39 +393,32 @@ class Driver:
 
     def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:
         """Say how a turn ended, and write it down."""
-        turn = _turn_of(watch, why, hand.last_words())
-        cost = self._booked(watch)
+        turn = ends.of(watch, why, hand.last_words(), time.time())
         self._session_id = watch.session_id or self._session_id
         told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": self._used(watch)}
         told |= {"conversation": self._session_id or None}
         told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
         told |= {"killed": killed} if killed else {}
         told |= {"denials": [one.what for one in watch.denied.values()]} if watch.denied else {}
-
-        def change(state: State) -> tuple[State, list[Event]]:
-            held = as_object(state.get(KEY))
-            known = dict(as_object(held.get("conversations")))
-            before = known.pop(self._session_id, 0.0)
-            before = float(before) if type(before) in (int, float) else 0.0
-            added = max(0.0, cost - before) if cost is not None else 0.0
-            known[self._session_id] = cost if cost is not None else before
-            spent = held.get("cost")
-            spent = float(spent) if type(spent) in (int, float) else 0.0  # type: ignore[arg-type]
-            kept = dict(list(known.items())[-_SESSIONS:])
-            turns = held.get("turns")
-            now = {
-                "cost": round(spent + added, 6),
-                "conversations": kept,
-                "turns": (turns if type(turns) is int else 0) + 1,
-            }
-            ended = {**told, "cost": round(added, 6) if cost is not None else None}
-            return {**state, KEY: {**held, **now}}, [Event("turn.ended", ended, self._space.caller.session_id)]
-
-        self._note(change)
+        self._note(lambda state: self._booked(state, self._session_id, watch.over, watch.weights, told))
+        pencil.forget(self._space.local.folder, self._run_id)
         return turn
 
-    def _booked(self, watch: Watch) -> float | None:
-        return watch.over.cost if watch.over is not None else None
+    def _booked(
+        self,
+        state: State,
+        conversation: str,
+        over: signs.Over | None,
+        weights: Mapping[str, float],
+        told: Mapping[str, Any],
+    ) -> tuple[State, list[Event]]:
+        """Add a turn to the run's costs, and tell that it ended."""
+        known = as_object(state.get(KEY))
+        cost = costs.of_turn(known, conversation, over, weights)
+        ended = {**told, "cost": None if cost.usd is None else round(cost.usd, 6)}
+        ended |= {"estimated": True} if cost.estimated else {}
+        now = costs.booked(known, conversation, over, cost)
+        return {**state, KEY: now}, [Event("turn.ended", ended, self._space.caller.session_id)]
 
     def _used(self, watch: Watch) -> int:
         """Give the tokens of a turn, of which a host may tell the conversation's sum."""
@@ -453,36 +474,3 @@ def _without_denied(state: State) -> State:
     if entry is None or "denied" not in entry:
         return state
     return visits.replaced(state, {key: value for key, value in entry.items() if key != "denied"})
-
-
-_WHY = {
-    "silence": (rules.INFRA, "nothing was heard of the assistant for too long"),
-    "turn": (rules.INFRA, "the turn took too long"),
-    "loop": (rules.STUCK, "the assistant made the same call with the same result again and again"),
-    "stopped": (rules.STOPPED, "you ended the driver"),
-}
-
-
-def _turn_of(watch: Watch, why: str, last_words: str) -> Turn:
-    denied = tuple(dict.fromkeys(one.rule or one.what for one in watch.denied.values()))
-    said = watch.said
-    if why == "quota":
-        assert watch.retry is not None
-        return Turn(rules.QUOTA, "the API's limit is reached", watch.retry.until, said, denied)
-    if why in _WHY:
-        end, words = _WHY[why]
-        return Turn(end, words, said=said, denied=denied)
-    over = watch.over
-    if over is None:
-        words = f"the assistant ended without a result{f': {last_words.splitlines()[-1][:200]}' if last_words else ''}"
-        return Turn(rules.INFRA, words, said=said, denied=denied, crashed=True)
-    if over.reason == "budget":
-        return Turn(rules.SPENT, "the cost limit is reached", said=said, denied=denied)
-    if over.status in (400, 401, 403, 404, 413):
-        return Turn(rules.REFUSED, f"the API refused the request ({over.status}): {over.text[:300]}", said=said)
-    if over.status == 429 and (over.until or (watch.retry and watch.retry.until)):
-        until = over.until or (watch.retry.until if watch.retry else 0.0)
-        return Turn(rules.QUOTA, "the API's limit is reached", until, said, denied)
-    if over.status:
-        return Turn(rules.INFRA, f"the API failed ({over.status})", said=said, denied=denied)
-    return Turn(rules.FINE, "", said=said, denied=denied)

@@ -27,6 +27,7 @@ POLITE, GRACE = 2.0, 8.0  # seconds after INT, then after TERM, before KILL
 _LONGEST = 64 << 20  # bytes of a line; a longer one is passed over
 _BLOCK = 1 << 16
 _LAST_WORDS = 8_000  # bytes of what it printed on standard error
+_MOST_LEFT = 64  # blocks that are read of what has ended: what it left behind may print for ever
 _BYE = b"."
 _SUBREAPER, _DEATH_SIGNAL = 36, 1  # prctl's own numbers
 
@@ -102,9 +103,13 @@ class Hand:
     def rest(self) -> Iterator[bytes]:
         """Give what it said that nobody has read yet, also a last line without an end, and wait for nothing."""
         with contextlib.suppress(BlockingIOError):
-            while self.is_open and (data := os.read(self._reading, _BLOCK)):
+            for _ in range(_MOST_LEFT if self.is_open else 0):
+                if not (data := os.read(self._reading, _BLOCK)):
+                    break
                 yield from self._split(data)
-        yield bytes(self._buffer)
+        if self._buffer and not self._skips:
+            yield bytes(self._buffer)
+            self._buffer.clear()
 
     def _split(self, data: bytes) -> Iterator[bytes]:
         first, *others = data.split(b"\n")
@@ -130,17 +135,18 @@ class Hand:
 
     def end(self, spare: Collection[int] = ()) -> int:
         """End whatever still runs of it; gives how many processes had to be killed. spare: with their descendants."""
-        tree = self._tree(spare)
+        tree = self.tree(spare)
         killed = end_all(tree, GRACE)
         for _ in range(50):  # what forked meanwhile
-            more = self._tree(spare)
+            more = self.tree(spare)
             if not more:
                 break
             killed += end_all(more, 0)
         self.close()
         return killed
 
-    def _tree(self, spare: Collection[int]) -> list[psutil.Process]:
+    def tree(self, spare: Collection[int] = ()) -> list[psutil.Process]:
+        """Give what runs of it. spare: without these and their descendants."""
         every = {one.pid: one for one in psutil.Process().children(recursive=True) if one.pid != self.keeper}
         if sys.platform != "linux":  # nobody adopts what lost its parent
             every |= {one.pid: one for one in _marked(self._mark.__eq__)}

@@ -36,19 +36,29 @@ class Denied(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """The model's API refused, and the host asks again by itself. after: seconds; until: since 1970, 0 if not told."""
+    """The model's API refused, and the host asks again by itself.
+
+    after: seconds; until: since 1970, 0 if not told; number: how many times it has asked again.
+    """
 
     status: int
     after: float
     until: float = 0
+    number: int = 0
 
 
 class Used(NamedTuple):
-    """Tokens of one answer, of which a host may tell more than once (id); sizes: as the host names them."""
+    """Tokens of one answer, of which a host may tell more than once (id); sizes: as the host names them.
+
+    For an estimate of what it costs, in input tokens of its model: weight, of what is told, and more, of what was said
+    in this part of it.
+    """
 
     id: str
     model: str
     sizes: Mapping[str, int]
+    weight: float = 0.0
+    more: float = 0.0
 
 
 class Said(NamedTuple):
@@ -66,15 +76,18 @@ class Began(NamedTuple):
 class Over(NamedTuple):
     """The assistant's own account of how its turn ended.
 
-    cost: USD of the conversation as a whole, None where that is not told; status: of the API, where it refused; reason:
-    the host's word for the end, such as `budget`, `turns`, `api` or `done`; denied: what was refused, again; sums:
-    whether the tokens are the conversation's, too.
+    cost: USD of the conversation as a whole, spent: of this process alone, None where that is not told; prices: by
+    model, USD of one of the tokens that `Used` weighs in; status: of the API, where it refused; reason: the host's word
+    for the end, such as `budget`, `turns`, `api`, `interrupted`, `error`, `done`; denied: what was refused, again;
+    sums: whether the tokens are the conversation's, too.
     """
 
     is_error: bool
     reason: str
     text: str = ""
     cost: float | None = None
+    spent: float | None = None
+    prices: Mapping[str, float] = {}
     status: int = 0
     until: float = 0
     tokens: int = 0

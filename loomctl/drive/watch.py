@@ -53,6 +53,14 @@ class Watch:
         told = self.over.tokens if self.over is not None else 0
         return max(told, sum(sum(one.sizes.values()) for one in self.sizes.values()))
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """What its answers weigh so far, by model."""
+        found: dict[str, float] = {}
+        for one in self.sizes.values():
+            found[one.model] = found.get(one.model, 0.0) + one.weight + one.more
+        return found
+
     def saw(self, sign: signs.Sign, now: float) -> None:
         """Take up a sign."""
         self.last = now
@@ -69,9 +77,10 @@ class Watch:
             self._refused(sign)
         elif isinstance(sign, signs.Retry):
             self.retry = sign
+            self.last = now + sign.after  # it said how long it will say nothing
         elif isinstance(sign, signs.Used):
             self.retry = None
-            self.sizes[sign.id] = sign
+            self.sizes[sign.id] = _merged(self.sizes.get(sign.id), sign)
         elif isinstance(sign, signs.Said):
             self.said = sign.text
         elif isinstance(sign, signs.Began):
@@ -121,3 +130,11 @@ class Watch:
             times = [("lingers", self.over_at + limits.lingers)]
         why, at = min(times, key=lambda one: one[1])
         return (why if now >= at else ""), max(0.0, at - now)
+
+
+def _merged(known: signs.Used | None, sign: signs.Used) -> signs.Used:
+    """Put together what was told of one answer in parts."""
+    if known is None:
+        return sign
+    sizes = {name: max(size, known.sizes.get(name, 0)) for name, size in sign.sizes.items()}
+    return sign._replace(sizes=sizes, weight=max(sign.weight, known.weight), more=sign.more + known.more)

@@ -127,7 +127,8 @@ turn.ended: that process has ended, and nothing of it runs any more
     | turn | class = `done`, `infra` (its API, process or host failed, or nothing was heard of it), `limit` (its API
     names a time), `refused` (by its API), `stuck`, `spent` (a limit of the driver's) or `stopped` | why = in words
     | tokens = of its answers | calls = of tools | seconds | cost = in USD that the turn added, null where its host
-    did not say it | killed = processes that would not end | denials = the calls that its host refused
+    did not say it | estimated = the cost is, from its tokens: it was ended before its host said it | killed = processes
+    that would not end | denials = the calls that its host refused | conversation = its id
 drive.ended: `loomctl drive` ends | code = its exit code | kind = in a word what it ended for | why = in a sentence
 lease.refused: a write of the state was refused, for another drives the run, or drove it since the writer began
     | began = the epoch under which the writer began | epoch = the lease's | holder = who drives, as above

@@ -11,6 +11,7 @@ from loomctl.drive import signs
 from loomctl.drive.process import Order
 from loomctl.hosts import headless, table
 from loomctl.hosts.headless import claude
+from loomctl.kit import quick_json
 from loomctl.kit.errors import LoomError
 from tests.helpers.tables import each
 
@@ -27,7 +28,13 @@ def read(event: object) -> list[signs.Sign]:
     return list(claude.read(line))
 
 
-USED = signs.Used("msg_1", "opus", USAGE)
+def used(*content: dict[str, Any]) -> signs.Used:
+    """What is said weighs five times what is read, four characters a token."""
+    said = sum(len(quick_json.dumps(one)) for one in content)
+    return signs.Used("msg_1", "opus", USAGE, 12665, said / 4 * 5)
+
+
+USED = used({"type": "text", "text": "hi"})
 
 
 @each(
@@ -51,13 +58,14 @@ USED = signs.Used("msg_1", "opus", USAGE)
         (
             {"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "retry_delay_ms": 500,
              "error_status": 529},
-            [signs.Retry(529, 0.5)],
+            [signs.Retry(529, 0.5, number=1)],
         ),
         (
             {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": 1795707942}},
             [signs.Retry(429, 0.0, 1795707942.0)],
         ),
         ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}}, []),
+        ({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "isUsingOverage": True}}, []),
         (b"no json", []),
         (b"[1, 2]", []),
         (b"\xff\xfe", []),
@@ -90,6 +98,15 @@ def test_a_call_and_its_result_are_known_by_what_they_say() -> None:
          signs.Over(is_error=False, reason="done", text="done", cost=0.25)),
         ({"subtype": "error_max_budget_usd", "is_error": True, "terminal_reason": "budget_exhausted",
           "total_cost_usd": 0.108}, signs.Over(is_error=True, reason="budget", cost=0.108)),
+        ({"subtype": "success", "is_error": False, "total_cost_usd": 0.3, "model_usage_since_last_result": {
+            "opus": {"costUSD": 0.2}, "haiku": {"costUSD": 0.05}}, "modelUsage": {"opus": {
+                "inputTokens": 100, "outputTokens": 10, "cacheReadInputTokens": 200, "cacheCreationInputTokens": 24,
+                "cacheCreationEphemeral1hInputTokens": 0, "costUSD": 0.3}, "haiku": {"costUSD": 0.05}, "x": 3}},
+         signs.Over(is_error=False, reason="done", cost=0.3, spent=0.25, prices={"opus": 0.3 / 200})),
+        ({"subtype": "success", "is_error": True, "terminal_reason": "api_error", "result": "refused"},
+         signs.Over(is_error=True, reason="api", text="refused")),
+        ({"subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"},
+         signs.Over(is_error=True, reason="interrupted")),
         ({"subtype": "success", "is_error": True, "api_error_status": 400, "result": "bad"},
          signs.Over(is_error=True, reason="api", text="bad", status=400)),
         ({"subtype": "success", "total_cost_usd": "much", "permission_denials": "no list", "usage": [1]},

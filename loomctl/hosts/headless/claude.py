@@ -26,7 +26,10 @@ _ENDS = {
     "error_max_budget_usd": "budget",
     "budget_exhausted": "budget",
     "aborted_streaming": "interrupted",
+    "aborted_tools": "interrupted",
 }
+# What a token costs beside one of the input, for an estimate; and characters of a token.
+_WRITTEN, _READ, _KEPT, _KEPT_LONG, _CHARACTERS = 5.0, 0.1, 1.25, 2.0, 4
 _WHAT = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "skill")
 
 
@@ -58,7 +61,7 @@ def read(line: bytes) -> Iterator[signs.Sign]:
         yield _over(event)
     elif kind == "rate_limit_event":
         told = as_object(event.get("rate_limit_info"))
-        if told.get("status") == "rejected":
+        if told.get("status") == "rejected" and told.get("isUsingOverage") is not True:
             yield signs.Retry(429, 0.0, _number(told.get("resetsAt")))
 
 
@@ -71,7 +74,8 @@ def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
             _text(event.get("tool_use_id")), _text(event.get("tool_name")), _text(event.get("tool_name"))
         )
     elif kind == "api_retry":
-        yield signs.Retry(int(_number(event.get("error_status"))), _number(event.get("retry_delay_ms")) / 1000)
+        status, after = int(_number(event.get("error_status"))), _number(event.get("retry_delay_ms")) / 1000
+        yield signs.Retry(status, after, number=int(_number(event.get("attempt"))))
 
 
 def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
@@ -79,7 +83,9 @@ def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
     usage = as_object(message.get("usage"))
     sizes = {name: int(_number(usage.get(name))) for name in _TOKENS}
     if any(sizes.values()):
-        yield signs.Used(_text(message.get("id")), _text(message.get("model")), sizes)
+        said = sum(len(quick_json.dumps(block)) for block in _blocks(message))
+        weight, more = _weight(usage), said / _CHARACTERS * _WRITTEN
+        yield signs.Used(_text(message.get("id")), _text(message.get("model")), sizes, weight, more)
     for block in _blocks(message):
         if block.get("type") == "tool_use":
             tool, given = _text(block.get("name")), as_object(block.get("input"))
@@ -99,15 +105,19 @@ def _of_user(event: dict[str, Any]) -> Iterator[signs.Sign]:
 def _over(event: dict[str, Any]) -> signs.Over:
     reason = _text(event.get("terminal_reason"))
     status = int(_number(event.get("api_error_status")))
-    word = _ENDS.get(_text(event.get("subtype"))) or _ENDS.get(reason) or ("api" if status else "done")
+    is_error, failed = event.get("is_error") is True, status or reason == "api_error"
+    word = _ENDS.get(_text(event.get("subtype"))) or _ENDS.get(reason) or ("api" if failed else "")
     cost = event.get("total_cost_usd")
+    since = event.get("model_usage_since_last_result")
     denials = event.get("permission_denials")
     sizes = as_object(event.get("usage"))
     return signs.Over(
-        is_error=event.get("is_error") is True,
-        reason=word,
+        is_error=is_error,
+        reason=word or ("error" if is_error else "done"),
         text=_text(event.get("result")),
         cost=_number(cost) if isinstance(cost, (int, float)) else None,
+        spent=sum(_number(one.get("costUSD")) for one in _objects(since)) if isinstance(since, dict) else None,
+        prices=_prices(as_object(event.get("modelUsage"))),
         status=status,
         tokens=sum(int(_number(sizes.get(name))) for name in _TOKENS),
         denied=tuple(
@@ -120,6 +130,36 @@ def _over(event: dict[str, Any]) -> signs.Over:
             if isinstance(one, dict)
         ),
     )
+
+
+def _weight(usage: dict[str, Any]) -> float:
+    """Say what an answer's tokens cost, in input tokens; what it says is weighed as it comes, not here."""
+    kept = _number(usage.get("cache_creation_input_tokens"))
+    longer = min(kept, _number(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")))
+    read = _number(usage.get("cache_read_input_tokens"))
+    return _number(usage.get("input_tokens")) + read * _READ + (kept - longer) * _KEPT + longer * _KEPT_LONG
+
+
+def _prices(models: dict[str, Any]) -> dict[str, float]:
+    """Say what an input token of each model cost, as far as its sum shows."""
+    found = {}
+    for model, told in list(models.items())[:20]:
+        sizes = as_object(told)
+        longer = _number(sizes.get("cacheCreationEphemeral1hInputTokens"))
+        usage = {
+            "input_tokens": sizes.get("inputTokens"),
+            "cache_read_input_tokens": sizes.get("cacheReadInputTokens"),
+            "cache_creation_input_tokens": sizes.get("cacheCreationInputTokens"),
+            "cache_creation": {"ephemeral_1h_input_tokens": longer},
+        }
+        weight = _weight(usage) + _number(sizes.get("outputTokens")) * _WRITTEN
+        if weight and _number(sizes.get("costUSD")):
+            found[model] = _number(sizes.get("costUSD")) / weight
+    return found
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [as_object(one) for one in value.values()] if isinstance(value, dict) else []
 
 
 def _rule(tool: str, given: dict[str, Any]) -> str:

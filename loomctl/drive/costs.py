@@ -1,0 +1,74 @@
+"""What turns cost: by the host's word, or by a price that it showed before where a turn gave none (D75). Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.kit.quick_json import as_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loomctl.drive.signs import Over
+
+_MOST = 20  # conversations, and models, that are remembered
+
+
+class Cost(NamedTuple):
+    """What one turn cost. usd: None where nobody knows; estimated: from its tokens."""
+
+    usd: float | None
+    estimated: bool = False
+
+
+def of_turn(known: Mapping[str, Any], conversation: str, over: Over | None, weights: Mapping[str, float]) -> Cost:
+    """Give what a turn cost. known: what `booked` gave for those before; weights: of its answers, by model."""
+    if over is not None and over.spent is not None:
+        return Cost(over.spent)
+    if over is not None and over.cost is not None:
+        return Cost(max(0.0, over.cost - number(as_object(known.get("conversations")).get(conversation))))
+    prices = {model: number(price) for model, price in as_object(known.get("prices")).items()}
+    if not prices or not weights:
+        return Cost(None)
+    dearest = max(prices.values())
+    return Cost(sum(prices.get(model, dearest) * weight for model, weight in weights.items()), estimated=True)
+
+
+def booked(known: Mapping[str, Any], conversation: str, over: Over | None, cost: Cost) -> dict[str, Any]:
+    """Add a turn to what is known of a run's costs: `{cost, conversations, prices, turns}`."""
+    conversations = dict(as_object(known.get("conversations")))
+    prices = dict(as_object(known.get("prices")))
+    if over is not None:
+        if over.cost is not None:
+            conversations.pop(conversation, None)
+            conversations[conversation] = over.cost
+        for model, price in over.prices.items():
+            prices.pop(model, None)
+            prices[model] = price
+    return {
+        **known,
+        "cost": round(so_far(known) + (cost.usd or 0.0), 6),
+        "conversations": _last(conversations),
+        "prices": _last(prices),
+        "turns": turns(known) + 1,
+    }
+
+
+def so_far(known: Mapping[str, Any]) -> float:
+    """Give what a run's turns have cost, in USD."""
+    return number(known.get("cost"))
+
+
+def turns(known: Mapping[str, Any]) -> int:
+    """Give how many turns are booked."""
+    found = known.get("turns")
+    return found if type(found) is int else 0
+
+
+def _last(found: dict[str, Any]) -> dict[str, Any]:
+    return dict(list(found.items())[-_MOST:])
+
+
+def number(value: object) -> float:
+    """Read a number that may be anything."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e12 else 0.0
