@@ -9,12 +9,14 @@ from loomctl.flow import gate_texts, prompts, route
 from loomctl.hosts import table
 from loomctl.hosts.asking import Answer, written
 from loomctl.kit import clock
+from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import counted, fenced, one_line, utf8_bytes, utf16_units, visible
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prime_run
 from loomctl.priming.slip import cut_lines
 from loomctl.runs import artifact_paths
-from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine import launcher_files, tells
+from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import gates
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 # What may stand beside a slip's text, so that the host shows all of a command's output inline.
 BESIDE = 4000
 _FOLLOWS = "The files of this run follow this result."
+_ROOM = 1 << 20  # UTF-16 units of what a person is shown
+_WIDEST = 3  # UTF-8 bytes of one such unit
 _BESIDE_PARTS = 1_400  # UTF-16 units, beside three parts of a slip
 
 
@@ -274,3 +278,24 @@ def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
     if utf8_bytes(made.text) > room:
         return preambles.TOO_LONG * (room > 200)
     return "\n".join([*preambles.note_told(space, made), made.text])
+
+
+def user_said(space: Workspace, run: Run, printed: str | None = None) -> str:
+    """Give what the user told the run, behind what a command prints beside; empty where nothing waits (D76).
+
+    printed: that; None for a document, in which an assistant's mark could not be told from the slip's, so that its hook
+    gives it.
+    """
+    if not tells.are_there(space.store.local, run.run_id) or visits.is_branch(run.state):
+        return ""
+    in_a_terminal = space.caller.host == TERMINAL
+    if printed is None and not in_a_terminal:
+        return ""
+    from loomctl.priming import tells as words  # most runs are told nothing
+
+    room = _ROOM if in_a_terminal else space.caller.printed - utf8_bytes(printed or "")
+    try:
+        said = words.give(space, run.run_id, words.COMMAND, room // (1 if in_a_terminal else _WIDEST)).text
+    except (LoomError, OSError):
+        return ""
+    return f"\n\n{said}" if said and printed is not None else said

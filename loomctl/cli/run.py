@@ -254,7 +254,8 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         lines = [f"Loom: resumed {taken.run.handle}"]
         lines.append(f"Sessions: {sessions.summary(taken.run.state)}")
         lines += [*taken.differences, *taken.notes, *answer.of_slip(taken.slip)]
-        output.prose(answer.whole(space, taken.run, lines, taken.slip), last=lambda: lines[:1])
+        text = answer.whole(space, taken.run, lines, taken.slip)
+        output.prose(text + answer.user_said(space, taken.run, text), last=lambda: lines[:1])
     return EXIT_MISSING if taken.slip.failed else EXIT_OK
 
 

@@ -245,7 +245,10 @@ def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     if as_json:
         output.document(_document(space, driven))
     else:
-        output.prose(_text(space, driven), last=lambda: _last(driven))
+        text = _text(space, driven)
+        shows_step = driven.move.kind == "step" and driven.closing is None and not driven.had_ended
+        text += answer.user_said(space, driven.run, text) if shows_step else ""
+        output.prose(text, last=lambda: _last(driven))
     if driven.pending is not None and driven.pending.kind == run_commands.NOT_TRUSTED:
         return EXIT_USAGE
     if driven.repair:
@@ -277,6 +280,7 @@ def _document(space: Workspace, driven: Driven) -> dict[str, object]:
         "notes": list(driven.notes),
         "ran": [one._asdict() for one in driven.ran],
         "pending": None if driven.pending is None else driven.pending._asdict(),
+        "told": answer.user_said(space, driven.run) or None if goes_on and driven.move.kind == "step" else None,
     }
 
 

@@ -119,6 +119,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["runs"], {"runs"}),
     (["status"], {"run_id", "handle", "status", "phases", "step", "waits", "next", "hooks", "versions"}),
     (["statusline"], {"run_id", "handle", "line", "alarm"}),
+    (["tell", "use blue"], {"run_id", "handle", "unread", "heard"}),
     (["waits"], {"waits", "stopped", "unreadable"}),
     (["runs", "list"], {"runs"}),
     (["init", "--yes"], {"workflow", "extends", "path", "copy", "test_command", "settings", "notes"}),

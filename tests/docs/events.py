@@ -129,6 +129,9 @@ turn.ended: that process has ended, and nothing of it runs any more
     | tokens = of its answers | calls = of tools | seconds | cost = in USD that the turn added, null where its host
     did not say it | estimated = the cost is, from its tokens: it was ended before its host said it | killed = processes
     that would not end | denials = the calls that its host refused | conversation = its id
+drive.told: the assistant is given what `loomctl tell` keeps for it | text = its secrets masked | said_at | by = `user`
+    or `loom` | with = what carried it: `tool result`, `prompt`, `stop`, `start` or `command` | again = whether it was
+    given before, to a conversation that was killed or another one
 drive.ended: `loomctl drive` ends | code = its exit code | kind = in a word what it ended for | why = in a sentence
 lease.refused: a write of the state was refused, for another drives the run, or drove it since the writer began
     | began = the epoch under which the writer began | epoch = the lease's | holder = who drives, as above

@@ -39,6 +39,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl memory off": {6: "another process is writing the memory"},
     "loomctl debug preamble": {3: "no such run or step, none active, or several"},
     "loomctl status": NO_RUN,
+    "loomctl tell": {3: NO_RUN[3], 6: "another machine drives the run"},
     "loomctl waits": {3: "no such run, or several"},
     "loomctl statusline": NO_RUN,
     "loomctl report": NO_RUN,

@@ -6,17 +6,21 @@ A promise takes a client in whose project nothing of Loom's stands yet, and fail
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from loomctl.hosts import table
 from tests.e2e import scenes
-from tests.e2e.clients.client import NEW_VERSION, Client, Talk, Turn
+from tests.e2e.clients.client import NEW_VERSION, Client, Talk, Turn, wait_until
 from tests.e2e.clients.models import Asked, Says
 from tests.e2e.scenes import SENTENCE, state_of
+from tests.helpers.scenes import handle
 
 Promise = Callable[[Client], None]
 
@@ -40,6 +44,7 @@ ENDED = '{"outcome": "succeeded"}'
 NEXT = Says(shell="loomctl next")
 WITH_SPEC = DONE.format(" --artifact spec_path=specs/dark-mode.md")
 MUST_SURVIVE = "The blue lamp hangs over door seven"
+TELLS = "Paint the lamps in cobalt"
 HANG = {"id": "hang", "prompt": "Hang the lamps."}
 LISTS, FAILS = "seq 1 40", "cp lamps.txt elsewhere"
 LARGE = 30_000  # characters of a specification that must be back in full
@@ -368,6 +373,40 @@ def live_reduction(client: Client) -> None:
     seen = looked(client).turn.conversation[-1].seen()
     assert "\n20000" in seen
     holds("\n7777\n" not in seen and "shortened by Loom" in seen, seen)
+
+
+@promise("what the user tells a working assistant is in its next request, once")
+def told_at_work(client: Client) -> None:
+    """A command of the assistant's waits at a pipe until its user, in another terminal, has told it something (D76)."""
+    session_id = begun(client).session_id
+    gate = client.project / "gate"
+    os.mkfifo(gate)
+
+    def tell() -> None:
+        ends: list[int] = []
+        wait_until(lambda: _opened(gate, ends), "the command waits at the pipe")
+        try:
+            client.loomctl("tell", handle(state_of(client.project)), TELLS)
+        finally:
+            os.close(ends[0])
+
+    beside = threading.Thread(target=tell)
+    beside.start()
+    told = client.tell(
+        "Go on.", Says(shell="cp gate passed"), Says(shell="seq 1 3"), "For now.", session=session_id
+    ).conversation  # fmt: skip
+    beside.join()
+    seen = [asked.seen().count(TELLS) for asked in told]
+    holds(seen == [0, 1, 1], seen, told[-1].seen())
+
+
+def _opened(pipe: Path, ends: list[int]) -> bool:
+    """Open a pipe to write, once somebody reads there."""
+    try:
+        ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 # ---- Two at once, and other hosts.

@@ -131,6 +131,8 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
     _keep_start(space, "")
     given = sessions.start(space, event) or sessions.Given("", "")
     _keep_start(space, given.slip.id if given.slip is not None else "")
+    if not asking.host().starts:  # else a prompt follows, or a tool's result
+        given = _and(given, *events.user_said(space, "start", before=given.text))
     unsafe = machine.unsafe_folders()
     if unsafe:
         from loomctl.kit.text.secrets import masked_line
@@ -138,6 +140,13 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         line = f"Loom: {masked_line(unsafe[0], 200)} is not used, because others can write there (loomctl doctor)"
         given = given._replace(line="; ".join(filter(None, (given.line, line))))
     return given
+
+
+def _and(given: Given, words: str, line: str) -> Given:
+    """Put what the user told the run behind what a start gives, in a host that takes one output."""
+    joined = "\n\n".join(filter(None, (given.text, words)))
+    line = "; ".join(filter(None, (given.line, line)))
+    return given._replace(text=joined, line=line, slip=None if words else given.slip)
 
 
 def _source(space: Workspace) -> str:
@@ -252,7 +261,9 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
             from loomctl.priming import edits
 
             told, line = edits.notice(space, unasked=True)
-        line = "\n".join(filter(None, (events.survived(space), line)))
+        words, said = events.user_said(space, "prompt", before=told)
+        told = "\n\n".join(filter(None, (told, words)))
+        line = "\n".join(filter(None, (events.survived(space), line, said)))
         given = written(Answer("UserPromptSubmit", told, line))
     if binding is not None:
         from loomctl.runs import leases

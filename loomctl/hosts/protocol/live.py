@@ -35,7 +35,7 @@ def main(spooled: str, also: str = "") -> int:
     spooled: its absolute path; its output is replaced where it is large. also: `owed` where what a compaction lost is
     to be put back with it, `edited` where a file that the session was given may have changed, `compacted` where the
     session is to be primed again; `called` behind a call of Loom's own in a host that shuts it in, to which nothing is
-    said.
+    said; `told` where its user's words wait for the run, `failed` where they do behind a call that failed.
     """
     try:
         if also == "called":
@@ -50,18 +50,19 @@ def main(spooled: str, also: str = "") -> int:
 
 
 def _answer(spooled: str, also: str) -> None:
-    event = asking.in_shape("post-tool-use", _object(spooled, LARGEST_EVENT))
+    failed = also == "failed"
+    event = asking.in_shape("post-tool-use-failure" if failed else "post-tool-use", _object(spooled, LARGEST_EVENT))
     text, line = _told(event, also) if also and not event.get("agent_id") else ("", "")
     output = record = None
     try:
-        replaced = _replaced(spooled, event)
+        replaced = _replaced(spooled, event) if not failed else None
     except Exception:  # noqa: BLE001 - what is put back is given all the same
         replaced = None
     if replaced is not None:
         output, record = replaced
     if also == "compacted" and text and _has_room_behind(event):
         output, text = _behind(event["tool_response"] if output is None else output, text), ""
-    answer = Answer("PostToolUse", text, line, output=output)
+    answer = Answer("PostToolUseFailure" if failed else "PostToolUse", text, line, output=output)
     _write(written(answer).encode("utf-8", "backslashreplace"))
     if record is not None:
         _finish(spooled, record)
@@ -75,6 +76,11 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
         space = events.workspace_of(event)
         if space is None:
             return "", ""
+        if also in ("told", "failed"):
+            from loomctl.priming import tells
+
+            words = tells.to_hook(space, tells.RESULT, asking.host().beside, look=False)
+            return words.text, words.line
         if also == "edited":
             from loomctl.priming import edits
 

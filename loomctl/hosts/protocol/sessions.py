@@ -278,6 +278,10 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
     if session_id is not None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
+    if os.path.isdir(os.path.join(space.store.local, "tells")):
+        from loomctl.priming import tells
+
+        attempt([], lambda: tells.look(space))
     host = asking.host()
     if host.primes_at and session_id is not None:
         from loomctl.runs.machine import session_notes

@@ -103,16 +103,24 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
     total = memory.total if memory.prompt_id == prompt_id else 0
     conversation.await_turn(prompt_id, message)
     message = conversation.last_message(message) if message.strip() else message
+    planning = event.get("permission_mode") == "plan" or conversation.is_planning()
+    blocks_left = cap(host) - (total if host.counts_on else blocks)
+    words, line = events.user_said(space, "stop") if not planning and blocks_left > 0 else ("", "")
+    if words:
+        driven = _with(memory.driven, prompt_id) if _is_driven(conversation, prompt_id, memory) else memory.driven
+        nudged = (memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0)
+        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, going and memory.asked, False, *nudged, total + 1))
+        return stop.Stopped(words, line)
     told = binding.get("stage")
     turn = stop.Turn(
         told=told if isinstance(told, str) else None,
         driven=_is_driven(conversation, prompt_id, memory),
-        planning=event.get("permission_mode") == "plan" or conversation.is_planning(),
+        planning=planning,
         busy=bool(event.get("background_tasks")) or conversation.is_busy(),
         asked=going and memory.asked,
         nudged=(memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0),
         idle=blocks,
-        blocks_left=cap(host) - (total if host.counts_on else blocks),
+        blocks_left=blocks_left,
     )
     stopped = stop.stopped(space, run, turn, message)
     driven = _with(memory.driven, prompt_id)

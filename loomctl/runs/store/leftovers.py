@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.kit import files, ids, processes
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object
-from loomctl.runs.machine import drivers
+from loomctl.runs.machine import drivers, tells
 from loomctl.runs.store import events
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def _content(path: str) -> dict[str, Any]:
 def forget_sessions(local: str, run_id: str) -> None:
     """Remove the bindings to a run, its driver, what sessions were given of it, the marks of those that may live."""
     drivers.forget(local, run_id)
+    tells.forget(local, run_id)
+    tells.forget(local, run_id)
     for found in list(session_files(local)):  # some tell their run by another
         if found.run_id == run_id:
             files.remove(found.path)
