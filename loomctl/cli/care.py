@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loomctl.care.keep import Restoration, Restored, Standing
+    from loomctl.handoff.worktrees import Removal as Felled
+    from loomctl.handoff.worktrees import Worktree
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.project import Workspace
     from loomctl.runs.run_blobs import Blob
@@ -46,6 +48,9 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
     It removes what killed processes, dead sessions, removed runs and older versions of Loom left behind, and large
     values that no run uses any more. It asks first.
 
+    It removes a worktree that Loom made, with its branch, if the run is over, all is committed, and another branch has
+    the commits.
+
     It keeps your runs, everything of live sessions, and large values of the last hour. If it cannot read a run, it
     keeps all large values. To drop the tool outputs of old runs, set retention.outputs_days in config.yaml. Exit code
     1 if Loom could not read or remove something.
@@ -55,19 +60,23 @@ def clean(dry_run: bool, yes: bool, as_json: bool) -> int:
       loomctl clean --dry-run
       loomctl clean
     """
+    from loomctl.handoff import worktrees
+
     space = command_line.space()
     now = time.time()
-    left, blobs = machine.look(space, now=now), run_blobs.look(space, now=now)
+    left, blobs, trees = machine.look(space, now=now), run_blobs.look(space, now=now), worktrees.look(space)
     asks = not (dry_run or yes) and output.may_ask(as_json=as_json)
-    if asks and (left.items or (blobs.going and not blobs.unsure)):
-        output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None)]))
+    if asks and (left.items or (blobs.going and not blobs.unsure) or any(tree.goes for tree in trees)):
+        output.note("\n".join([*_machine_lines(left, None), *_blob_lines(blobs, None), *_tree_lines(trees, None)]))
         output.must_agree("Remove them?", asks=True, what="Loom removed nothing", hint="loomctl clean --yes")
     removal = None if dry_run else machine.clean(space, left)
     collected = None if dry_run else run_blobs.collect(space, blobs, now=now)
+    felled = None if dry_run else worktrees.clean(space, trees)
     parts = {"machine": _machine_document(left, removal), "blobs": _blob_document(blobs, collected)}
-    lines = [*_machine_lines(left, removal), *_blob_lines(blobs, collected)]
+    parts["worktrees"] = _tree_document(trees, felled)
+    lines = [*_machine_lines(left, removal), *_blob_lines(blobs, collected), *_tree_lines(trees, felled)]
     output.answer({"dry_run": dry_run, **parts}, lines, as_json=as_json)
-    has_failed = bool((removal and removal.failed) or (collected and collected.failed))
+    has_failed = any(done is not None and done.failed for done in (removal, collected, felled))
     return EXIT_FINDINGS if blobs.unsure or has_failed else EXIT_OK
 
 
@@ -94,6 +103,28 @@ def _machine_lines(look: machine.Look, removal: machine.Removal | None) -> list[
     if removal is None:
         return [*lines, f"Loom: would remove {size}"]
     return [*lines, f"Loom: removed {size}"]
+
+
+def _tree_document(trees: Sequence[Worktree], felled: Felled | None) -> dict[str, Any]:
+    going = [tree for tree in trees if tree.goes] if felled is None else felled.removed
+    return {
+        "items": [_tree(tree) for tree in going],
+        "kept": [_tree(tree) for tree in trees if not tree.goes],
+        "failed": [{**_tree(tree), "reason": reason} for tree, reason in (felled.failed if felled else ())],
+    }
+
+
+def _tree(tree: Worktree) -> dict[str, Any]:
+    return {key: value for key, value in tree._asdict().items() if key != "goes"}
+
+
+def _tree_lines(trees: Sequence[Worktree], felled: Felled | None) -> list[str]:
+    going = [tree for tree in trees if tree.goes] if felled is None else felled.removed
+    verb = "would remove" if felled is None else "removed"
+    lines = [f"Loom: {verb} the worktree {one_line(one.path, 300)} and {one.branch}: {one.why}" for one in going]
+    failed = felled.failed if felled is not None else ()
+    lines += [f"could not remove {one_line(tree.path, 300)}: {one_line(reason, 200)}" for tree, reason in failed]
+    return lines + [f"kept the worktree {one_line(one.path, 300)}: {one.why}" for one in trees if not one.goes]
 
 
 def _blob_document(look: run_blobs.Look, collected: run_blobs.Collected | None) -> dict[str, Any]:

@@ -1,0 +1,220 @@
+"""Worktrees of runs: one for each, on a branch of its own beside the project, and away again once merged (D77)."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from loomctl.handoff import repository
+from loomctl.handoff.remotes import last_line
+from loomctl.handoff.repository import Repository
+from loomctl.kit import digests, files, git, ids, machine
+from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
+from loomctl.kit.processes import PATIENCE, Lock
+from loomctl.runs.model.state import ACTIVE
+from loomctl.runs.project import Workspace
+
+BRANCHES = "loom/"
+FOLDER = "worktrees"
+"""`.loom/local/worktrees/{run_id}.json`: `{path}` of the worktree that Loom made for a run."""
+
+
+class Worktree(NamedTuple):
+    """A worktree that Loom made. goes: whether it may go; why: it may, or stays; bytes: of its files, if it goes."""
+
+    run_id: str
+    path: str
+    branch: str
+    goes: bool
+    why: str
+    bytes: int = 0
+
+
+class Removal(NamedTuple):
+    """What was done. failed: what could not be removed, with the reason."""
+
+    removed: Sequence[Worktree]
+    failed: Sequence[tuple[Worktree, str]]
+
+
+def branch_of(handle: str) -> str:
+    """Name the branch of a run. handle: what people call it."""
+    return f"{BRANCHES}{handle}"
+
+
+def make(space: Workspace, run_id: str) -> str:
+    """Give the worktree of a run, made at the caller's HEAD if there is none; gives its path.
+
+    Raises NO_GIT, NO_REPOSITORY, NO_COMMIT, NOT_EMPTY, GIT_FAILED, HELD.
+    """
+    repo = repository.of_store(space.store.folder)
+    handle = space.store.handle(run_id)
+    branch = branch_of(handle)
+    with Lock(os.path.join(space.store.local, "locks", f"worktree-{run_id}.lock"), patience=PATIENCE):
+        found = place_of(repo, branch)
+        if found and os.path.isdir(found):
+            return found
+        place = found or _place(repo, handle)
+        if os.path.lexists(place) and (not os.path.isdir(place) or os.listdir(place)):
+            what, why = "the place of the run's worktree is taken", "Loom removes nothing that it did not make"
+            hint = f"mv {quoted(place)} {quoted(place + '.aside')}"
+            raise LoomError("NOT_EMPTY", what, where=place, why=why, hint=hint, exit_code=EXIT_USAGE)
+        note(space, run_id, place)
+        # -f: one whose folder somebody removed is made anew.
+        words = ["worktree", "add", "--quiet", *(["-f"] if found else [])]
+        if repo.commit_of(f"refs/heads/{branch}") is not None:
+            words += ["--", place, branch]
+        else:
+            words += ["--no-track", "-b", branch, "--", place, _head(space, repo)]
+        done = repo.run(*words, patience=repository.CARRYING, far=True)
+        if done.code != 0:
+            why = last_line(done.said)
+            raise LoomError(
+                "GIT_FAILED", "git could not make the worktree", where=place, why=why, hint="git worktree list"
+            )
+        return place
+
+
+def _head(space: Workspace, repo: Repository) -> str:
+    found = git.head(git.top_of(space.project.root) or repo.top).commit or repo.commit_of("HEAD")
+    if found is None:
+        what = "a worktree begins at a commit, and the project has none yet"
+        raise LoomError(
+            "NO_COMMIT", what, where=repo.top, hint="git commit --allow-empty -m First", exit_code=EXIT_USAGE
+        )
+    return found
+
+
+def _place(repo: Repository, handle: str) -> str:
+    """Give where a run's worktree stands: beside the repository, as `REPOSITORY.worktrees/RUN`, where that can be."""
+    top = os.path.realpath(repo.top)
+    parent, name = os.path.split(top)
+    beside = os.path.join(parent, f"{name}.worktrees")
+    is_inside = git.top_of(parent) is not None  # another repository's tree
+    nearest = beside if os.path.isdir(beside) else parent
+    home = machine.state_home()
+    if home and (is_inside or not os.access(nearest, os.W_OK)):
+        beside = os.path.join(home, FOLDER, f"{name}-{digests.of_text(top)[:8]}")
+    return os.path.join(beside, handle)
+
+
+def place_of(repo: Repository, branch: str) -> str:
+    """Give the worktree in which a branch is checked out, there or not; empty if in none."""
+    return _checked_out(repo).get(f"refs/heads/{branch}", "")
+
+
+def _checked_out(repo: Repository) -> dict[str, str]:
+    found, path = {}, ""
+    for line in os.fsdecode(repo.ask("worktree", "list", "--porcelain")).split("\n"):
+        key, _, value = line.partition(" ")
+        path = value if key == "worktree" else path
+        if key == "branch":
+            found[value] = path
+    return found
+
+
+# ---- What Loom made.
+
+
+def note(space: Workspace, run_id: str, path: str) -> None:
+    """Remember that Loom made a worktree. Raises OSError and UNSAFE_LINK."""
+    target = _note_path(space, run_id)
+    files.make_folder(os.path.dirname(target))
+    files.write_atomically(target, files.to_json({"path": path}), durable=False)
+
+
+def _note_path(space: Workspace, run_id: str) -> str:
+    path = os.path.join(space.store.local, FOLDER, f"{ids.checked_id(run_id)}.json")
+    files.refuse_links(os.path.dirname(space.store.local), path)
+    return path
+
+
+def _noted(space: Workspace) -> dict[str, str]:
+    folder = os.path.join(space.store.local, FOLDER)
+    found = {}
+    if not files.leads_away(os.path.dirname(space.store.local), folder) and os.path.isdir(folder):
+        for name in sorted(os.listdir(folder)):
+            run_id = name.removesuffix(".json")
+            if name.endswith(".json") and ids.is_fit(run_id):
+                try:
+                    held = files.read_json(os.path.join(folder, name))
+                except (OSError, LoomError):
+                    continue
+                path = held.get("path") if isinstance(held, dict) else None
+                if isinstance(path, str) and os.path.isabs(path):
+                    found[run_id] = path
+    return found
+
+
+# ---- What can go.
+
+
+def look(space: Workspace) -> list[Worktree]:
+    """List the worktrees that Loom made, and say of each whether it can go, and why it stays; nothing is written."""
+    noted = _noted(space)
+    if not noted:
+        return []
+    try:
+        repo = repository.of_store(space.store.folder)
+        branches = {path: ref.removeprefix("refs/heads/") for ref, path in _checked_out(repo).items()}
+    except LoomError:
+        return []
+    found = []
+    for run_id, path in noted.items():
+        branch = branches.get(os.path.realpath(path), "")
+        if os.path.isdir(path) and branch.startswith(BRANCHES):
+            found.append(_judged(space, repo, Worktree(run_id, path, branch, False, "")))
+    return found
+
+
+def _judged(space: Workspace, repo: Repository, tree: Worktree) -> Worktree:
+    """Say whether a worktree can go: its run is over, nothing in it is uncommitted, and its commits are elsewhere."""
+    handle = space.store.handle(tree.run_id)
+    try:
+        status = str(space.store.read_state(tree.run_id)["status"]) if space.store.has(tree.run_id) else "gone"
+    except LoomError:
+        return tree._replace(why="its run cannot be read")
+    if status in ACTIVE or status == "pending":
+        return tree._replace(why=f"the run {handle} is not over ({status})")
+    if files.is_inside(space.caller.cwd, tree.path):
+        return tree._replace(why="you are in it")
+    is_dirty = git.is_dirty(tree.path, patience=10.0)
+    if is_dirty or is_dirty is None:
+        why = "it has changes that are not committed" if is_dirty else "git did not say whether all of it is committed"
+        return tree._replace(why=why)
+    other = _other_branch(repo, tree.branch)
+    if not other:
+        return tree._replace(why=f"no other branch has the commits of {tree.branch}")
+    why = f"its run is over, and {other} has its commits"
+    return tree._replace(goes=True, why=why, bytes=machine.size_below(tree.path))
+
+
+def _other_branch(repo: Repository, branch: str) -> str:
+    """Name a branch, other than those of runs, that has all commits of a branch; empty where none has."""
+    words = ("for-each-ref", "--format=%(refname)", f"--contains=refs/heads/{branch}", "refs/heads", "refs/remotes")
+    names = os.fsdecode(repo.ask(*words)).splitlines()
+    own = f"refs/heads/{BRANCHES}"
+    others = [name for name in names if not name.startswith(own) and f"/{BRANCHES}" not in name]
+    return others[0].removeprefix("refs/heads/").removeprefix("refs/remotes/") if others else ""
+
+
+def clean(space: Workspace, found: Sequence[Worktree]) -> Removal:
+    """Remove worktrees that can go, with their branches, as far as they still are what they were."""
+    removed: list[Worktree] = []
+    failed: list[tuple[Worktree, str]] = []
+    for tree in found:
+        if not tree.goes:
+            continue
+        try:
+            repo = repository.of_store(space.store.folder)
+            tip = repo.commit_of(f"refs/heads/{tree.branch}")
+            now = _judged(space, repo, tree._replace(goes=False))
+            if not now.goes or tip is None:
+                failed.append((tree, now.why))
+                continue
+            repo.ask("worktree", "remove", "--", tree.path)  # git itself refuses one with changes, or a locked one
+            repo.ask("update-ref", "-d", f"refs/heads/{tree.branch}", tip)
+            files.remove(_note_path(space, tree.run_id))
+            removed.append(tree)
+        except (OSError, LoomError) as error:
+            failed.append((tree, f"{error.what}: {error.why}" if isinstance(error, LoomError) else str(error)))
+    return Removal(removed, failed)
