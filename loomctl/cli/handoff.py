@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from loomctl.handoff.handoff import Desk
     from loomctl.handoff.pull import Pulled
     from loomctl.handoff.push import Parcel, Pushed
+    from loomctl.handoff.work_parcel import Code
+    from loomctl.handoff.work_restore import PutBack
 
 _MOST = 10
 # The beginning of a path: what stands there, in the order in which it is listed.
@@ -81,8 +83,8 @@ def push_command(
     parcel = push.prepare(desk, run_id, outputs=with_outputs)
     if dry_run:
         damaged = handoff.log_warnings(space, run_id)
-        told = {**_parcel_document(desk, parcel), "notes": damaged}
-        output.answer(told, [_listing(desk, parcel, "would push"), *damaged], as_json=as_json)
+        told = {**_parcel_document(desk, parcel), "notes": [*damaged, *parcel.notes]}
+        output.answer(told, [_listing(desk, parcel, "would push"), *told["notes"]], as_json=as_json)
         return EXIT_OK
     more = f"{desk.remote.option}{' --with-outputs' if with_outputs else ''}{' --release' if release else ''}"
     if parcel.is_due and not as_json:
@@ -118,6 +120,8 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
         who = f"your name ({masked_line(told.by, 60)}), this machine ({masked_line(told.machine, 60)})"
         size = counted(parcel.message_bytes, "byte")
         lines.append(f"  a commit with {who}, the goal and the step: {size}")
+    if parcel.code is not None:
+        lines.append(_code_line(parcel.code))
     if any(path == "run/state.json" for path, _, _ in parcel.new):
         lines.append("These files contain paths of this machine.")
     hidden = [(path, count) for path, _, count in parcel.new if count]
@@ -126,12 +130,22 @@ def _listing(desk: Desk, parcel: Parcel, verb: str) -> str:
         lines += _few(f"  {one_line(path, 200)}" for path, _ in hidden)
     if parcel.gone:
         lines.append(f"Removed from the remote: {counted(len(parcel.gone), 'file')}")
-    if parcel.left_out:
+    of_code = parcel.code.left_out if parcel.code is not None else ()
+    if parcel.left_out or of_code:
         lines.append("Stays here:")
-        lines += _few(f"  {one_line(one.name, 200)}: {one.why}" for one in parcel.left_out)
+        lines += _few(f"  {one_line(name, 200)}: {why}" for name, why in (*parcel.left_out, *of_code))
     if not parcel.outputs:
         lines.append("Tool outputs stay here; --with-outputs pushes them.")
     return "\n".join(lines)
+
+
+def _code_line(code: Code) -> str:
+    size = f"{counted(code.files, 'file')}, {counted(code.bytes, 'byte')}"
+    if code.base is None:
+        return f"  the code: {size}"
+    own = "and the commits up to that" if code.commits is None else f"and {counted(code.commits, 'commit')} of yours"
+    more = "" if code.commits == 0 else f", {own}"
+    return f"  the code, where it differs from commit {code.base[:9]}: {size}{more}"
 
 
 def _few(lines: Iterable[str]) -> list[str]:
@@ -152,7 +166,8 @@ def _parcel_document(desk: Desk, parcel: Parcel) -> dict[str, Any]:
         "gone": list(parcel.gone),
         "left_out": [one._asdict() for one in parcel.left_out],
         "outputs": parcel.outputs,
-        "notes": [],
+        "code": parcel.code._asdict() if parcel.code is not None else None,
+        "notes": list(parcel.notes),
     }
 
 
@@ -175,9 +190,16 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
 @click.option("--all", "every", is_flag=True, help="Pull every run of the remote.")
 @click.option("--keep-mine", is_flag=True, help="Keep this machine's state; save theirs as another run.")
 @click.option("--take-theirs", is_flag=True, help="Take the remote's state; save mine as another run.")
+@click.option("--worktree", metavar="DIR", help="Put the run's code into a new worktree, too.")
 @json_option
 def pull_command(
-    run: str | None, remote: str | None, every: bool, keep_mine: bool, take_theirs: bool, as_json: bool
+    run: str | None,
+    remote: str | None,
+    every: bool,
+    keep_mine: bool,
+    take_theirs: bool,
+    worktree: str | None,
+    as_json: bool,
 ) -> int:
     """Pull a run from a git remote.
 
@@ -187,9 +209,12 @@ def pull_command(
 
     It does not replace a run that another session drives here, or whose command is running.
 
+    --worktree puts the files that the run's last step left into DIR, on the branch loom/RUN, if they were pushed.
+
     \b
     Examples:
       loomctl pull
+      loomctl pull shop-258 --worktree ../shop-258
       loomctl pull shop-258 --remote backup
       loomctl pull shop-258 --keep-mine
       loomctl pull --all
@@ -197,19 +222,67 @@ def pull_command(
     from loomctl.handoff import pull
     from loomctl.handoff.handoff import Desk
 
-    if (keep_mine and take_theirs) or (every and run):
-        what = "one of --keep-mine and --take-theirs" if keep_mine else "a run or --all"
+    if (keep_mine and take_theirs) or (every and (run or worktree)):
+        what = "one of --keep-mine and --take-theirs" if keep_mine and take_theirs else "a run or --all"
+        what = "--worktree or --all" if every and worktree else what
         raise LoomError("USAGE", f"give {what}", hint="loomctl pull --help", exit_code=EXIT_USAGE)
     keep = pull.KEPT_MINE if keep_mine else pull.TOOK_THEIRS if take_theirs else ""
     desk = Desk(command_line.space(make=True), remote, asks=output.may_ask(as_json=as_json))
     there = desk.list_runs()
     if not every:
         run_id = _meant(desk, run, there)
+        code = _code_to_come(desk, run_id, worktree)
         pulled = pull.pull(desk, run_id, there[run_id], keep=keep)
-        lines = [] if as_json else _pulled_lines(desk, pulled)
-        output.answer(_pulled_document(desk, pulled), lines, as_json=as_json)
+        back = _put_back(desk, pulled, code)
+        lines = [] if as_json else [*_pulled_lines(desk, pulled), *_back_lines(desk, back)]
+        output.answer({**_pulled_document(desk, pulled), "code": _back_document(back)}, lines, as_json=as_json)
         return EXIT_OK
     return _pull_all(desk, there, keep, as_json=as_json)
+
+
+def _code_to_come(desk: Desk, run_id: str, worktree: str | None) -> tuple[str, str] | None:
+    """Give the remote's commit of a run's code and where its worktree goes, before anything is written."""
+    if worktree is None:
+        return None
+    from loomctl.handoff import work_restore
+
+    place = work_restore.check_place(desk, worktree)
+    return work_restore.find(desk, run_id), place
+
+
+def _put_back(desk: Desk, pulled: Pulled, code: tuple[str, str] | None) -> PutBack | str | None:
+    """Make the worktree of the state that came; a text says why there is none."""
+    from loomctl.handoff import pull, work_restore
+
+    if code is None:
+        return None
+    if pulled.kind in (pull.AHEAD, pull.KEPT_MINE):
+        return "The state here is newer than the code that was pushed, so Loom made no worktree"
+    return work_restore.put_back(desk, pulled.run_id, *code)
+
+
+def _back_document(back: PutBack | str | None) -> dict[str, Any] | None:
+    if back is None or isinstance(back, str):
+        return None
+    said = back.message
+    told = {"path": back.path, "branch": back.branch, "base": said.base, "step": said.step, "at": said.at}
+    left_out = [{"name": name, "why": why} for name, why in said.left_out]
+    return {**told, "machine": said.machine, "left_out": left_out, "notes": list(back.notes)}
+
+
+def _back_lines(desk: Desk, back: PutBack | str | None) -> list[str]:
+    from loomctl.kit import clock
+
+    if back is None or isinstance(back, str):
+        return [back] if back else []
+    said = back.message
+    when = f"{clock.ago(masked_line(said.at, 30))} on {masked_line(said.machine, 60)}"
+    step = f" at {masked_line(said.step, 80)}" if said.step else ""
+    lines = [f"Put the code into {back.path}, on branch {back.branch}", f"  saved {when}{step}"]
+    if said.left_out:
+        lines.append("Not in it:")
+        lines += _few(f"  {one_line(name, 200)}: {one_line(why, 120)}" for name, why in said.left_out)
+    return [*lines, *back.notes, f"To work there: cd {shlex.quote(back.path)}"]
 
 
 def _pull_all(desk: Desk, there: Mapping[str, str], keep: str, *, as_json: bool) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from loomctl.handoff import carried, copies, handoff, remotes
+from loomctl.handoff import carried, copies, handoff, remotes, work_parcel
 from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
 from loomctl.handoff.repository import Move
+from loomctl.handoff.work_parcel import Code, Prepared
 from loomctl.kit import clock, files, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
@@ -37,7 +38,8 @@ class Parcel(NamedTuple):
     """What a push would send. new: files that the remote has not as they are, with their bytes and masked secrets.
 
     gone: paths that it has and the run has no more; an output that is only not here stays in what is pushed; left_out:
-    what stays here; outputs: whether outputs go along; message: what the commit says.
+    what stays here; outputs: whether outputs go along; message: what the commit says; code: what goes of the run's
+    code; notes: for its user.
     """
 
     run_id: str
@@ -47,6 +49,8 @@ class Parcel(NamedTuple):
     left_out: Sequence[LeftOut]
     outputs: bool
     message: Message
+    code: Code | None = None
+    notes: Sequence[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -61,7 +65,7 @@ class Parcel(NamedTuple):
     @property
     def is_due(self) -> bool:
         """Whether there is anything that the remote has not."""
-        return bool(self.new or self.gone or self.standing.theirs is None)
+        return bool(self.new or self.gone or self.standing.theirs is None or self.code is not None)
 
 
 class Pushed(NamedTuple):
@@ -92,7 +96,8 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     look = desk.look(run_id, outputs=outputs)
     desk.looker.add_blobs(look, Blobs(desk.space.store.folder))
     state = desk.space.store.read_state(run_id)
-    parcel = _parcel(desk, standing, look, state, outputs=outputs)
+    code = work_parcel.prepare(desk, run_id)
+    parcel = _parcel(desk, standing, look, state, outputs=outputs, code=code)
     if not parcel.is_due:
         return parcel
     count = len({path for path, _, _ in parcel.new} | {LOG, STATE})
@@ -117,7 +122,9 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     return parcel._replace(new=[(path, *sizes[path]) for path in sorted(sizes)], message=message)
 
 
-def _parcel(desk: Desk, standing: Standing, look: Look, state: dict[str, Any], *, outputs: bool) -> Parcel:
+def _parcel(
+    desk: Desk, standing: Standing, look: Look, state: dict[str, Any], *, outputs: bool, code: Prepared
+) -> Parcel:
     run_id = str(state["run_id"])
     known = desk.tree(standing.base, run_id) if standing.base and standing.theirs is not None else {}
     entries = sorted(look.files.items())
@@ -130,7 +137,8 @@ def _parcel(desk: Desk, standing: Standing, look: Look, state: dict[str, Any], *
     }
     left_out = tuple((entry.name, entry.why) for entry in look.left_out[:_MOST_NAMED])
     message = Message(run_id, clock.now(), desk.author()[0], machine.hostname(), outputs, left_out, summary)
-    return Parcel(run_id, standing, new, _gone(known, look), look.left_out, outputs, message)
+    notes = [code.note] if code.note else []
+    return Parcel(run_id, standing, new, _gone(known, look), look.left_out, outputs, message, code.code, notes)
 
 
 def _gone(known: dict[str, str], look: Look) -> list[str]:
@@ -169,6 +177,7 @@ def send(desk: Desk, parcel: Parcel, *, release: bool = False) -> Pushed:
             parcel = prepare(desk, run_id, outputs=parcel.outputs)
         return send(desk, parcel)._replace(released=True)
     notes = [*handoff.log_warnings(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
+    notes += parcel.notes
     if not parcel.is_due:
         _note_as_had(desk, run_id, parcel.standing)
         return Pushed(parcel, None, notes)
@@ -216,20 +225,35 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
         desk.looker.add_blobs(look, Blobs(store.folder))
         place = os.path.join(folder, "state.json")
         state = accepted(files.read_json(place), where=place, read=visit_files.reader(folder, run_id))
-        now = _parcel(desk, standing, look, state, outputs=parcel.outputs)
+        now = _parcel(desk, standing, look, state, outputs=parcel.outputs, code=Prepared(parcel.code))
         ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))
-    done = desk.repository.push(desk.remote, [Move(remotes.RUNS + run_id, commit, standing.theirs)])
-    notes = []
+    done, notes = _pushed(desk, now, Move(remotes.RUNS + run_id, commit, standing.theirs))
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, standing, done)
-        notes = [f"{desk.remote.shown} has the run, but git also says: {remotes.besides(done)}"]
+        notes += [f"{desk.remote.shown} has the run, but git also says: {remotes.besides(done)}"]
     try:
         desk.agree(run_id, commit)
     except (OSError, LoomError) as error:  # the log tells it the next time
         why = error.why if isinstance(error, LoomError) else str(error)
         notes.append(f"{desk.remote.shown} has the run, but Loom could not record that here: {one_line(why, 300)}")
     return Pushed(now, commit, notes)
+
+
+def _pushed(desk: Desk, parcel: Parcel, state: Move) -> tuple[Done, list[str]]:
+    """Push state and code at one moment; the state alone, with a note, where the remote does not take the code."""
+    if parcel.code is None:
+        return desk.repository.push(desk.remote, [state]), []
+    code = work_parcel.move(desk, parcel.run_id, parcel.code)
+    done = desk.repository.push(desk.remote, [state, code])
+    if done.code == 0:
+        return done, []
+    if remotes.cannot_at_once(done):
+        done = desk.repository.push(desk.remote, [code])
+    elif not remotes.is_answer(done):
+        return done, []
+    why = [] if done.code == 0 else [f"{desk.remote.shown} did not take the code: {remotes.reason(done, code.ref)}"]
+    return desk.repository.push(desk.remote, [state]), why
 
 
 def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done: Done) -> None:

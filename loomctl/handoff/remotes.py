@@ -185,6 +185,18 @@ def refusal(done: Done) -> str:
     return "; ".join([*[one_line(line, 200) for line in lines if line.strip()][:_MOST_LINES], reason, helps])
 
 
+def reason(done: Done, ref: str) -> str:
+    """Say on one line why a remote did not take one of several refs, with what the server says of it."""
+    told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]
+    of_it = [line.split("\t")[-1] for line in told if line.split("\t")[1:2] and line.split("\t")[1].endswith(f":{ref}")]
+    return masked_line("; ".join(filter(None, [*of_it, last_line(done.said)])), 300)
+
+
+def cannot_at_once(done: Done) -> bool:
+    """Tell of a push of several refs whether the remote cannot take them at one moment."""
+    return done.code not in (0, None) and "does not support --atomic" in done.said
+
+
 def _reason(done: Done) -> str:
     """Give why a ref was not taken, as git tells it in brackets; empty where it tells of none."""
     told = [line for line in done.out.decode("utf-8", "replace").splitlines() if line.startswith("!")]

@@ -5,6 +5,7 @@ HEAD, stash and files are only read, and no hook, filter or other program of the
 and the commit before, so nothing that was saved gets lost, and git sends only what is new.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -36,6 +37,7 @@ _NO_REPOSITORY = ("NO_GIT", "NO_REPOSITORY")
 _MOST_NAMED, _MOST_SHOWN = 1000, 3
 _LARGE_FILES = "lfs"
 _LONGEST = 1 << 20  # bytes of a commit that is read
+_LONGEST_POINTER, _PIECE = 1024, 1 << 20
 _NO_COMMIT = {"sha1": "0" * 40, "sha256": "0" * 64}
 # Untracked files that projects are to ignore and that hold what nobody may push.
 _SECRET = re.compile(
@@ -243,9 +245,11 @@ class _Saving:
         found: list[str] = []
         as_committed: dict[str, _Entry] = {}
         links: dict[str, str] = {}
+        standing = list(self._standing(as_committed))
         filters = self._filters()
-        unchanged = self._unchanged(filters)
-        for path, status in self._standing(as_committed):
+        large = {path for path, status in standing if stat.S_ISREG(status.st_mode) and status.st_size > LARGEST}
+        unchanged = self._unchanged(filters, large)
+        for path, status in standing:
             entry = self._tracked.get(path)
             why = self._trouble(path, status, is_tracked=entry is not None)
             if stat.S_ISDIR(status.st_mode):
@@ -253,7 +257,7 @@ class _Saving:
                     found.append(path)
                 elif entry is not None and entry.mode == "160000":
                     as_committed[path] = entry
-            elif path in filters and entry is not None and path in unchanged:
+            elif entry is not None and path in unchanged:
                 as_committed[path] = entry
             elif path in filters and filters[path] != _LARGE_FILES:
                 self._left_out.append(
@@ -313,14 +317,36 @@ class _Saving:
         """Give the files that a filter of git's makes, with its name."""
         return filtered(self._real, [*self._tracked, *(path for path in self._others if path[-1] != "/")])
 
-    def _unchanged(self, filters: Mapping[str, str]) -> set[str]:
+    def _unchanged(self, filters: Mapping[str, str], large: set[str]) -> set[str]:
         """Give the tracked files among these that are as git has them, by size and time; no filter is asked."""
-        if not filters:
+        if not (filters or large):
             return set()
         off = [f"filter.{name}.{key}={no}" for name in set(filters.values()) for key, no in _OFF if "=" not in name]
         words = [word for setting in off for word in ("-c", setting)]
-        changed = self._real.ask(*words, "diff-files", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
-        return (filters.keys() & self._tracked.keys()) - set(os.fsdecode(changed).split("\0"))
+        said = self._real.ask(*words, "diff-files", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
+        changed = set(os.fsdecode(said).split("\0"))
+        asked = (filters.keys() | large) & self._tracked.keys()
+        return {path for path in asked if path not in changed or self._is_as_its_pointer(path, filters.get(path))}
+
+    def _is_as_its_pointer(self, path: str, by: str | None) -> bool:
+        """Tell of a file of Git LFS's, which git takes for changed by its time, whether its pointer names its bytes."""
+        if by != _LARGE_FILES or not self._tracked[path].mode.startswith("100"):
+            return False
+        try:
+            pointer = self._real.content(self._tracked[path].oid) if self._size(path) <= _LONGEST_POINTER else b""
+            named = re.search(rb"^oid sha256:([0-9a-f]{64})\nsize (\d+)$", pointer, re.MULTILINE)
+            with os.fdopen(files.open_regular(os.path.join(self._top, path)), "rb") as source:
+                if named is None or os.fstat(source.fileno()).st_size != int(named[2]):
+                    return False
+                sha256 = hashlib.sha256()
+                while piece := source.read(_PIECE):
+                    sha256.update(piece)
+        except (OSError, LoomError):
+            return False
+        return sha256.hexdigest().encode() == named[1]
+
+    def _size(self, path: str) -> int:
+        return int(self._real.ask("cat-file", "-s", self._tracked[path].oid))
 
     # ---- The tree.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from loomctl.handoff import work
 from loomctl.handoff.remotes import Done
 from loomctl.handoff.repository import Repository
 from loomctl.handoff.work import Snapshot
-from tests.helpers.code import held, kept, lay_out
+from tests.helpers.code import SCENES, held, kept, lay_out
 from tests.helpers.machines import Machine, own_of_the_user
 from tests.helpers.repositories import add_worktree, git, trap
 from tests.helpers.scenes import CHECKOUT
@@ -49,98 +51,6 @@ def commit_of(found: Snapshot) -> str:
 
 
 # ---- What is saved.
-
-
-def plain(root: Path) -> None:
-    lay_out(root)
-
-
-def unborn(root: Path) -> None:
-    lay_out(root)
-    git(root, "update-ref", "-d", "HEAD")
-
-
-def without_an_index(root: Path) -> None:
-    lay_out(root)
-    (root / ".git" / "index").unlink()
-
-
-def in_a_merge(root: Path) -> None:
-    git(root, "checkout", "-q", "-b", "other")
-    (root / "a.txt").write_text("theirs\n")
-    git(root, "commit", "-q", "-am", "theirs")
-    git(root, "checkout", "-q", "-")
-    (root / "a.txt").write_text("mine\n")
-    git(root, "commit", "-q", "-am", "mine")
-    with pytest.raises(subprocess.CalledProcessError):
-        git(root, "merge", "other")
-
-
-def with_line_ends(root: Path) -> None:
-    """Committed as LF and checked out as CRLF, by attributes; a mixed file; one in another encoding."""
-    attributes = "*.txt text eol=crlf\n*.wide working-tree-encoding=UTF-16\n*.id ident\n"
-    (root / ".gitattributes").write_text(attributes)
-    (root / "b.txt").write_bytes(b"one\r\ntwo\r\n")
-    (root / "c.wide").write_bytes("wide\n".encode("utf-16"))
-    (root / "d.id").write_bytes(b"$Id: anything $\n")
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "line ends")
-    (root / "new.txt").write_bytes(b"mixed\r\nends\n")
-
-
-def with_autocrlf(root: Path) -> None:
-    git(root, "config", "core.autocrlf", "true")
-    (root / "b.txt").write_bytes(b"one\r\ntwo\r\n")
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "line ends")
-    git(root, "config", "core.safecrlf", "true")
-    (root / "new.txt").write_bytes(b"mixed\r\nends\n")
-
-
-def hidden_from_git(root: Path) -> None:
-    """Git is told to look away from some files; what they hold counts all the same."""
-    for name in ("b", "c"):
-        (root / name).write_text("one\n")
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "more")
-    git(root, "update-index", "--assume-unchanged", "b")
-    git(root, "update-index", "--skip-worktree", "c")
-    for name in ("b", "c"):
-        (root / name).write_text("two\n")
-
-
-def folder_for_a_file(root: Path) -> None:
-    lay_out(root)
-    (root / "a.txt").unlink()
-    (root / "a.txt").mkdir()
-    (root / "a.txt" / "inside").write_text("x")
-
-
-def link_for_a_folder(root: Path) -> None:
-    """Files that git tracks behind a link are gone, as git sees it."""
-    for name in ("one", "two"):
-        (root / name).mkdir()
-        (root / name / "f").write_text(name)
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "folders")
-    (root / "one" / "f").unlink()
-    (root / "one").rmdir()
-    (root / "one").symlink_to("two")
-
-
-def with_odd_settings(root: Path) -> None:
-    """A user's settings that change what git does with an index."""
-    for setting in ("core.splitIndex", "core.untrackedCache", "feature.manyFiles", "core.logAllRefUpdates"):
-        git(root, "config", setting, "true")
-    git(root, "config", "core.logAllRefUpdates", "always")
-    git(root, "update-index", "--split-index")
-    lay_out(root)
-
-
-SCENES = (
-    *(plain, unborn, without_an_index, in_a_merge, with_line_ends, with_autocrlf, hidden_from_git),
-    *(folder_for_a_file, link_for_a_folder, with_odd_settings),
-)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
@@ -235,6 +145,11 @@ def test_what_a_filter_makes_is_saved_as_committed_and_no_filter_runs(
     (laptop.root / ".gitattributes").write_text("*.crypt filter=crypt\n*.bin filter=lfs\n*.none filter=nobody\n")
     for name in ("a.crypt", "b.crypt", "a.bin", "b.bin", "c.none"):
         (laptop.root / name).write_text(f"pointer of {name}\n")
+        os.utime(laptop.root / name, (1, 1))  # older than the index, so that git need not look into them
+    large = b"LARGE\n"
+    (laptop.root / "d.bin").write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{hashlib.sha256(large).hexdigest()}\nsize 6\n"
+    )
     git(laptop.root, "add", "-A")
     git(laptop.root, "commit", "-q", "-m", "filtered")
     for name in ("crypt", "lfs"):
@@ -244,11 +159,13 @@ def test_what_a_filter_makes_is_saved_as_committed_and_no_filter_runs(
     for name in ("b.crypt", "b.bin", "c.none"):
         (laptop.root / name).write_text("plain, and longer than it was before\n")
     (laptop.root / "new.crypt").write_text("plain\n")
+    (laptop.root / "d.bin").write_bytes(large)
     found = save(laptop, run_id)
     assert [one.name for one in found.left_out] == ["b.crypt", "new.crypt"]
     there = kept(laptop.root, commit_of(found))
     assert there["a.crypt"][1] == b"pointer of a.crypt\n"
     assert there["a.bin"][1] == b"pointer of a.bin\n"
+    assert there["d.bin"][1].startswith(b"version ")
     assert there["b.bin"][1] == there["c.none"][1] == b"plain, and longer than it was before\n"
     assert not sprung.exists()
 
