@@ -6,12 +6,12 @@ import os
 import re
 import secrets
 import signal
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, drive_screen
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
 from loomctl.drive import drive
 from loomctl.drive.watch import Limits
@@ -27,7 +27,8 @@ from loomctl.runs.store import write_rules
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loomctl.drive.drive import Driver, Ended, Seen
+    from loomctl.drive.drive import Driver
+    from loomctl.drive.seen import Ended
     from loomctl.runs.project import Workspace
 
 _LONGEST = 1e8  # seconds: three years
@@ -85,10 +86,12 @@ def drive_command(
     Give a RUN, or new WORK in words.
 
     It starts an assistant for one turn after the other, watches it, and goes by what the run's state says. It ends when
-    the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now.
+    the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now; so does a closed terminal,
+    but not under nohup.
 
     \b
-    Exit codes: 0 completed, 1 failed, 6 another drives it, 9 it waits for you or for a time, 10 a limit was reached.
+    Exit codes: 0 completed, 1 failed, 6 another drives it, 9 it waits for you or for a time, 10 a limit was reached,
+    130 after a second Ctrl-C.
 
     \b
     Examples:
@@ -107,13 +110,14 @@ def drive_command(
     word = secrets.token_hex(16)
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
-    show = _Lines(as_json=as_json)
+    show = drive_screen.Told(host) if as_json else drive_screen.Lines()
     driver = drive.Driver(
         own, run_id, host, dialect, limits, word=word, allow=allow, environ=table.for_another(os.environ), show=show
     )
-    with _signals(driver):
+    with _signals(driver), closing(show):
         ended = driver.drive()
-    return _tell(ended, as_json=as_json)
+    show.ended(ended, _next(ended))
+    return ended.code
 
 
 def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None) -> str:
@@ -127,50 +131,17 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None) -> str
 
 @contextmanager
 def _signals(driver: Driver) -> Iterator[None]:
-    before = {
-        number: signal.signal(number, lambda *_: driver.asked())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    """End the drive when its user says so; what is ignored, as under `nohup` or behind a script's `&`, stays so."""
+    ways = {signal.SIGINT: driver.interrupt, signal.SIGTERM: driver.end, signal.SIGHUP: driver.end}
+    before = {number: signal.getsignal(number) for number in ways}
+    for number, way in ways.items():
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, lambda *_, way=way: way())
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Lines:
-    """What is seen, a line for each step and turn, or a JSON object."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._last: tuple[object, ...] = ()
-
-    def __call__(self, seen: Seen) -> None:
-        now = (seen.turn, seen.stand.step, seen.stand.visit, seen.stand.task)
-        if now == self._last:
-            return
-        self._last = now
-        stand = seen.stand
-        if self._as_json:
-            output.document(
-                {"event": "drive.step", "turn": seen.turn, "step": stand.step, "visit": stand.visit, "cost": seen.cost}
-            )
-        else:
-            output.note(f"turn {seen.turn}, {stand.step or 'no step'}, {seen.cost:.2f} USD")
-
-
-def _tell(ended: Ended, *, as_json: bool) -> int:
-    handle, status = ended.run.handle, ended.run.state["status"]
-    command = _next(ended)
-    if as_json:
-        told = {"event": "drive.ended", "run_id": ended.run.run_id, "handle": handle, "status": status}
-        told |= {"code": ended.code, "kind": ended.kind, "why": ended.why, "command": command}
-        output.document(told)
-    else:
-        for note in ended.notes:
-            output.note(note)
-        output.prose(f"Loom: {handle}: {ended.why}" + (f"\n  {command}" if command else ""))
-    return ended.code
 
 
 def _next(ended: Ended) -> str:

@@ -95,6 +95,11 @@ def document(value: dict[str, Any]) -> None:
     print(rendered(value), flush=True)
 
 
+def event(value: dict[str, Any]) -> None:
+    """Print one JSON document of many, in a line, its secrets masked."""
+    print(line(masked({"schema_version": SCHEMA_VERSION, **value})), flush=True)
+
+
 def original(value: dict[str, Any]) -> None:
     """Print one JSON document as it is, for who asks for what a tool gave, and nothing instead of it."""
     print(_encoded({"schema_version": SCHEMA_VERSION, **value}), flush=True)
@@ -159,14 +164,15 @@ def answer(told: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None
     document(told) if as_json else prose("\n".join(lines))
 
 
-def _is_a_screen(stream: TextIO) -> bool:
+def is_a_screen(stream: TextIO) -> bool:
+    """Tell whether a stream is a person's terminal, on which text can be set and drawn."""
     dumb = hosts.sessions(os.environ) or os.environ.get("TERM") == "dumb"
     return not dumb and stream.isatty()
 
 
 def _is_too_low(printed: str, stream: TextIO) -> bool:
     """Tell whether a person's screen has fewer rows than a text and the next prompt; one of unknown height has not."""
-    if not _is_a_screen(stream):
+    if not is_a_screen(stream):
         return False
     try:
         high = os.get_terminal_size(stream.fileno()).lines
@@ -177,7 +183,7 @@ def _is_too_low(printed: str, stream: TextIO) -> bool:
 
 def _on_a_screen(value: str, stream: TextIO) -> str:
     """Break prose for a person's screen; for an assistant, a script and a dumb terminal it stays as it is."""
-    if not _is_a_screen(stream):
+    if not is_a_screen(stream):
         return value
     wide = max(_NARROW_SCREEN, columns())
     if all(fences.width(line) <= wide for line in value.split("\n")):

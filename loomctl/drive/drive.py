@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loomctl.drive import costs, ends, life, pencil, process, rules, signs
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
+from loomctl.drive.seen import Ended, Seen
 from loomctl.drive.watch import Limits, Watch
 from loomctl.flow import route, stop
 from loomctl.handoff import work
 from loomctl.kit import clock
-from loomctl.kit.errors import EXIT_FINDINGS, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs import command_runs, leases
+from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease, visits
 from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
-HOST = "loomctl"
+HOST = drivers.HOST
 KEY = "driving"
+STEP, NOW = "step", drivers.NOW  # how soon to end, beside `drivers.AFTER_TURN`
+HANDED_ON = "another session asked for the run"
+_SOONER = ("", drivers.AFTER_TURN, STEP, NOW)
 _TICK = 0.5  # seconds between two looks at what nobody tells of
 
 
@@ -52,32 +57,6 @@ class Dialect(Protocol):
 
     def read(self, line: bytes) -> Iterator[Sign]:
         """Read one line of its output."""
-
-
-class Seen(NamedTuple):
-    """What whoever looks on is shown: how the run stands, and the turn as far as it has come."""
-
-    run: Run
-    stand: Stand
-    turn: int
-    watch: Watch | None
-    cost: float
-    limits: Limits
-    word: str = ""
-
-
-class Ended(NamedTuple):
-    """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on.
-
-    notes: lines for its user.
-    """
-
-    code: int
-    kind: str
-    why: str
-    run: Run
-    rules: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 class Driver:
@@ -105,15 +84,19 @@ class Driver:
         self._session_id = ""
         self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
-        self._asked_to_stop = ""
-        self._signals = 0
+        self._asked = ""
+        self._interrupts = 0
         self._denied: tuple[str, ...] = ()
         self._notes: list[str] = []
 
-    def asked(self) -> None:
-        """Be asked by a signal to end: after the step, and at once when asked again."""
-        self._signals += 1
-        self._asked_to_stop = "step" if self._signals == 1 else "now"
+    def interrupt(self) -> None:
+        """End after the step, and now where this is said again."""
+        self._interrupts += 1
+        self._asked = STEP if self._interrupts == 1 else NOW
+
+    def end(self) -> None:
+        """End now."""
+        self._asked = NOW
 
     def drive(self) -> Ended:
         """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
@@ -123,6 +106,8 @@ class Driver:
         verdict = Verdict(rules.FAILED, "the driver failed", "bug")
         try:
             verdict = self._driven()
+            if verdict.kind == "stopped" and self._interrupts > 1:
+                verdict = verdict._replace(code=ON_INTERRUPT)
         except LoomError as error:
             if error.code != leases.HELD_BY_ANOTHER:
                 raise
@@ -186,7 +171,8 @@ class Driver:
             run = self._space.store.read(self._run_id)
             was = self._stand(run)
             verdict = rules.before(was, told=self._is_told(), first=first)
-            verdict = verdict if verdict.code is not None else self._spent(run) or self._waited(verdict) or verdict
+            if verdict.code is None:
+                verdict = self._stopped() or self._spent(run) or self._waited(verdict) or verdict
             if verdict.code is not None:
                 return verdict
             first = False
@@ -237,12 +223,19 @@ class Driver:
         if end is not None and time.monotonic() + until - time.time() > end:
             why = f"{verdict.why or 'the step is tried again'}; the time to go on is {clock.stamp(until)}"
             return Verdict(rules.WAITS, why, "time", until=until)
+        self._look(None, "waiting", {"until": clock.stamp(until), "class": verdict.kind, "why": verdict.why})
         while time.time() < until:
-            if self._stop() is not None:
-                return Verdict(rules.WAITS, "you ended the driver", "stopped")
+            if stopped := self._stopped():
+                return stopped
             self._look(None)
             time.sleep(min(_TICK, max(0.0, until - time.time())))
         return None
+
+    def _stopped(self) -> Verdict | None:
+        """Say that the driver is asked to end, however soon; None where it is not."""
+        asked = self._stop()
+        why = HANDED_ON if asked == drivers.AFTER_TURN else "you ended the driver"
+        return Verdict(rules.WAITS, why, "stopped") if asked else None
 
     def _ask(self, run: Run, turn: Turn) -> None:
         entry = visits.open_visit(run.state)
@@ -269,6 +262,7 @@ class Driver:
             )
         )
         watch = Watch(time.monotonic())
+        self._look(watch, "turn.started", begins)
         hand = self._begin(self._dialect.command(order), order)
         why = ""
         try:
@@ -289,8 +283,7 @@ class Driver:
     def _follow(self, hand: Hand, watch: Watch) -> str:
         """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text."""
         limits = self._limits_of_turn()
-        looked = 0.0
-        place = None
+        looked, place = 0.0, None
         while hand.lives() or hand.is_open:
             now = time.monotonic()
             why, wait = watch.due(limits, now)
@@ -309,10 +302,9 @@ class Driver:
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
-                asked = self._stop()
-                stand = self._look(watch)
-                place = place or stand.place
-                if asked == "now" or (asked == "step" and stand.place[:3] != place[:3]):
+                asked, at = self._stop(), self._look(watch).place[:3]
+                place = place if place and asked == STEP else at
+                if asked == NOW or at != place:
                     return "stopped"
         return ""
 
@@ -400,8 +392,16 @@ class Driver:
         told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
         told |= {"killed": killed} if killed else {}
         told |= {"denials": [one.what for one in watch.denied.values()]} if watch.denied else {}
-        self._note(lambda state: self._booked(state, self._session_id, watch.over, watch.weights, told))
+        ended: dict[str, Any] = {}
+
+        def change(state: State) -> tuple[State, list[Event]]:
+            now, happened = self._booked(state, self._session_id, watch.over, watch.weights, told)
+            ended.update(happened[0].properties)
+            return now, happened
+
+        self._note(change)
         pencil.forget(self._space.local.folder, self._run_id)
+        self._look(watch, "turn.ended", ended)
         return turn
 
     def _booked(
@@ -429,8 +429,8 @@ class Driver:
 
     # ---- What is looked at meanwhile.
 
-    def _look(self, watch: Watch | None) -> Stand:
-        """Look at the run: who took it ends this. Raises HELD_BY_ANOTHER."""
+    def _look(self, watch: Watch | None, what: str = "", told: Mapping[str, Any] = {}) -> Stand:
+        """Look at the run, and show it: who took it ends this. Raises HELD_BY_ANOTHER."""
         run = self._space.store.read(self._run_id)
         found = lease.holder(run.state)
         if found is None or found.session_id != self._space.caller.session_id:
@@ -438,7 +438,8 @@ class Driver:
         leases.refresh(self._space, self._run_id)
         stand = self._stand(run)
         self._save(stand)
-        self._show(Seen(run, stand, self._turn, watch, self._cost(run), self._limits))
+        cost, seconds = self._cost(run), time.monotonic() - self._began
+        self._show(Seen(run, stand, self._turn, watch, cost, self._limits, seconds, self._stop(), what, told))
         return stand
 
     def _save(self, stand: Stand) -> None:
@@ -450,8 +451,10 @@ class Driver:
         for note in made.notes if made is not None else ():
             self._notes += [note] if note not in self._notes else []
 
-    def _stop(self) -> str | None:
-        return self._asked_to_stop or None
+    def _stop(self) -> str:
+        """Give how soon to end, as its user or another session asked; empty where nobody did."""
+        by_file = drivers.asked_to_end(self._space.local.folder, self._run_id, str(self._space.caller.session_id))
+        return max(self._asked, by_file, key=_SOONER.index)
 
     def _note(self, change: Callable[[State], tuple[State, list[Event]]]) -> None:
         self._space.store.update(self._run_id, change)

@@ -39,7 +39,7 @@ class Watch:
         self.session_id = ""
         self.said = ""
         self.calls = 0
-        self.last_call = ""
+        self.last_call, self.called = "", now
         self.denied: dict[str, signs.Denied] = {}
         self.retry: signs.Retry | None = None
         self.sizes: dict[str, signs.Used] = {}
@@ -66,7 +66,7 @@ class Watch:
         self.last = now
         if isinstance(sign, signs.Call):
             self.calls += 1
-            self.last_call = sign.what
+            self.last_call, self.called = sign.what, now
             if len(self._open) < 1000:
                 self._open[sign.id] = sign
         elif isinstance(sign, signs.Result):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from loomctl.runs.model.lease import Holder
 
 FOLDER = "drivers"
+HOST = "loomctl"  # of a lease that `loomctl drive` holds
+NOW, AFTER_TURN = "now", "turn"  # when such a driver is asked to end
+_LARGEST_ASK = 1000  # bytes
 
 
 def note(local: str, run_id: str, epoch: int, session_id: str, pid: int | None, word: str = "") -> None:
@@ -89,6 +92,35 @@ def forget(local: str, run_id: str, session_id: str | None = None) -> None:
         return
     if not files.leads_away(os.path.dirname(local), path):
         files.remove(path)
+        files.remove(_ask(local, run_id))
+
+
+def may_ask(local: str, run_id: str, holder: Holder) -> bool:
+    """Tell whether a run's driver is a `loomctl drive` of this user's in this store: such a one ends when asked."""
+    return holder.host == HOST and is_here(local, run_id, holder) and _is_own(_path(local, run_id))
+
+
+def ask_to_end(local: str, run_id: str, holder: Holder, when: str) -> None:
+    """Ask the `loomctl drive` that holds a run to end: NOW, or AFTER_TURN where it is not asked for NOW already.
+
+    Raises OSError.
+    """
+    if asked_to_end(local, run_id, holder.session_id) != NOW:
+        path = _ask(local, run_id)
+        files.refuse_links(os.path.dirname(local), path)
+        files.write_atomically(path, f"{holder.session_id} {when}\n".encode(), durable=False)
+
+
+def asked_to_end(local: str, run_id: str, session_id: str) -> str:
+    """Give when the driver of this session is asked to end; empty where it is not, or by another user."""
+    path = _ask(local, run_id)
+    if not os.path.lexists(path) or files.leads_away(os.path.dirname(local), path) or not _is_own(path):
+        return ""
+    try:
+        whose, _, when = files.read_bytes(path, limit=_LARGEST_ASK).decode("ascii", "replace").strip().partition(" ")
+    except (OSError, LoomError):
+        return ""
+    return when if whose == session_id and when in (NOW, AFTER_TURN) else ""
 
 
 def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
@@ -107,11 +139,7 @@ def is_users_terminal(local: str, run_id: str, holder: Holder) -> bool:
         return False
     from loomctl.kit import machine
 
-    try:
-        is_own = os.lstat(_path(local, run_id)).st_uid == os.geteuid()
-    except OSError:
-        return False
-    return is_own and known.get("hostname") == machine.hostname()
+    return _is_own(_path(local, run_id)) and known.get("hostname") == machine.hostname()
 
 
 def is_here(local: str, run_id: str, holder: Holder) -> bool:
@@ -245,6 +273,17 @@ def _read(local: str, run_id: str) -> dict[str, Any] | None:
 
 def _path(local: str, run_id: str) -> str:
     return os.path.join(local, FOLDER, checked_id(run_id) + ".json")
+
+
+def _ask(local: str, run_id: str) -> str:
+    return os.path.join(local, FOLDER, checked_id(run_id) + ".ask")
+
+
+def _is_own(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def _store(local: str) -> str:

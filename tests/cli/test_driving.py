@@ -1,0 +1,185 @@
+"""What a person sees of `loomctl drive`, and how they end it: an assistant that a shell script plays."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.cli.terminal import Terminal, loomctl
+from tests.helpers.fake_assistant import FakeAssistant, documents
+from tests.helpers.scenes import Scene
+from tests.helpers.waiting import Gate, until
+
+STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
+ENDS_ALL = 'calls a "make it"; ends; ends; over 0.25'
+
+
+@pytest.fixture
+def fake(scene: Scene) -> Iterator[FakeAssistant]:
+    scene.workflow(phases={"build": {"steps": STEPS}})
+    made = FakeAssistant(scene)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate(scene: Scene) -> Gate:
+    return Gate(scene.root.parent / "gate")
+
+
+def begun(fake: FakeAssistant) -> str:
+    run_id: str = fake.scene.begin(session=None).run.run_id
+    return run_id
+
+
+def lives(word: str) -> bool:
+    """Tell whether a process lives whose command line has a word."""
+    return any(word in " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
+
+
+def test_without_a_terminal_there_is_a_line_for_each_thing_that_happens(fake: FakeAssistant) -> None:
+    fake.play(ENDS_ALL)
+    begun(fake)
+    out, err = fake.drives(fake.scene.handle)
+    assert out == f"Loom: {fake.scene.handle}: the run is completed\n  loomctl report {fake.scene.handle}\n"
+    first, *others = err.splitlines()
+    assert first == "turn 1 begins, in a new conversation"
+    assert others[0] == "step build/one"
+    assert others[-1].startswith("turn 1 ended after ")
+    assert others[-1].endswith(" s, 1 call, 0.25 USD")
+    assert len(others) in (2, 3)  # a step that lasts less than half a second need not be seen
+    assert "\033" not in err
+
+
+def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
+    fake.play(ENDS_ALL)
+    run_id = begun(fake)
+    out, err = fake.drives(fake.scene.handle, "--json", "--max-turns", "3")
+    assert err == ""
+    told = documents(out)
+    assert all(one["schema_version"] == 1 for one in told)
+    names = [one["event"] for one in told]
+    assert names[:3] == ["drive.started", "turn.started", "step"]
+    assert names[-2:] == ["turn.ended", "drive.ended"]
+    started, _, step, *_, turn, ended = told
+    assert (started["run_id"], started["host"], started["limits"]["turns"]) == (run_id, "claude-code", 3)
+    assert (step["step"], step["visit"], step["turn"]) == ("build/one", 1, 1)
+    assert (turn["class"], turn["cost"], turn["calls"], turn["tokens"]) == ("done", 0.25, 1, 1234)
+    assert ended["code"] == 0
+    assert ended["kind"] == ended["status"] == "completed"
+    assert ended["command"] == f"loomctl report {fake.scene.handle}"
+
+
+def test_nobody_reads_on_and_the_run_goes_on(fake: FakeAssistant) -> None:
+    fake.play(ENDS_ALL)
+    begun(fake)
+    child = fake.start("drive", fake.scene.handle, "--json")
+    assert child.stdout is not None
+    child.stdout.close()
+    child.stdout = None
+    fake.ends(child)
+    assert fake.scene.state["status"] == "completed"
+
+
+def test_a_refusal_is_a_line_and_names_what_allows_it(fake: FakeAssistant) -> None:
+    fake.play('refused a "npm test"; over 0.1')
+    begun(fake)
+    out, err = fake.drives(fake.scene.handle, code=9)
+    assert "refused: Bash npm test\n" in err
+    assert f"loomctl drive {fake.scene.handle} --allow 'Bash(npm test:*)'" in out
+
+
+def test_ctrl_c_ends_it_after_the_step(fake: FakeAssistant, gate: Gate) -> None:
+    fake.play(f'calls a "wait"; {gate}; ends; sleep 70; ends; over 0.1')
+    begun(fake)
+    child = fake.start("drive", fake.scene.handle)
+    until(lambda: fake.turns)
+    child.send_signal(signal.SIGINT)
+    gate.open()
+    out, err = fake.ends(child, 9)
+    assert "Ends after this step. Ctrl-C again ends it now." in err
+    assert f"you ended the driver\n  loomctl drive {fake.scene.handle}" in out
+    state = fake.scene.state
+    assert [one["status"] for one in state["steps"]] == ["succeeded", "in_progress"]
+    assert state["lease"]["session_id"] is None
+    assert not lives(str(fake.folder))
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"), [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM,), 9), ((signal.SIGHUP,), 9)]
+)
+def test_twice_or_a_closed_terminal_ends_it_now(
+    fake: FakeAssistant, signals: tuple[signal.Signals, ...], code: int
+) -> None:
+    fake.play('calls a "wait"; trap "exit 0" INT; sleep 71 & wait')
+    begun(fake)
+    child = fake.start("drive", fake.scene.handle)
+    until(lambda: fake.turns)
+    assert child.stderr is not None
+    for one in signals:
+        child.send_signal(one)
+        while len(signals) > 1 and "Ends after this step" not in child.stderr.readline():
+            pass
+        signals = signals[1:]
+    fake.ends(child, code)
+    state = fake.scene.state
+    assert state["status"] == "in_progress"
+    assert state["lease"]["session_id"] is None
+    assert fake.scene.events()[-2]["properties"]["code"] == code
+    assert not lives(str(fake.folder))
+
+
+def test_nohup_keeps_it_through_a_closed_terminal(fake: FakeAssistant, gate: Gate) -> None:
+    fake.play(f"{gate}; ends; ends; over 0.1")
+    begun(fake)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        child = fake.start("drive", fake.scene.handle)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    until(lambda: fake.turns)
+    child.send_signal(signal.SIGHUP)
+    gate.open()
+    fake.ends(child)
+
+
+# ---- The block at a terminal.
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_a_block_that_fits_it(fake: FakeAssistant, gate: Gate) -> None:
+    long = "run a command that is far too long for a line of a narrow terminal and goes on and on"
+    fake.play(f'calls a "{long}"; {gate}; ends; ends; over 0.5')
+    begun(fake)
+    words = loomctl("drive", fake.scene.handle, "--max-cost", "5", "--max-time", "4h")
+    terminal = Terminal(words, fake.scene, environ={"PATH": fake.path})
+    terminal.resize(20, 60)
+    block = terminal.until("Ctrl-C ends it after this step, twice now.", "0 s ago: Bash run a command")
+    for label in ("run", "step", "turn", "silence", "cost", "time"):
+        assert f"  {label:<9}" in block
+    assert "1,234 tokens" in block
+    assert "0.00 of 5.00 USD" in block
+    terminal.resize(20, 30)
+    terminal.until("Ctrl-C ends it after this st…")
+    gate.open()
+    seen = terminal.end()
+    narrow = seen.rpartition("\033[J  run")[2]
+    assert all(len(line) <= 60 for line in block.split("\n"))
+    assert all(len(line) <= 30 for line in narrow.partition("\033")[0].split("\n"))
+    assert "the run is\ncompleted\n  loomctl report" in seen
+    assert terminal.child.returncode == 0
+
+
+def test_in_the_background_of_a_terminal_nothing_is_drawn(fake: FakeAssistant) -> None:
+    fake.play(ENDS_ALL)
+    begun(fake)
+    shell = f"set -m; {shlex.join(loomctl('drive', fake.scene.handle))} & wait; echo over"
+    terminal = Terminal(["setsid", "-c", "-w", "/bin/sh", "-c", shell], fake.scene, environ={"PATH": fake.path})
+    seen = terminal.until("over")
+    terminal.end()
+    assert "turn 1 begins" in seen
+    assert "Ctrl-C ends it" not in seen
