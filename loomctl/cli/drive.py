@@ -13,7 +13,7 @@ import click
 
 from loomctl.cli import command_line, drive_screen
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
-from loomctl.drive import drive
+from loomctl.drive import drive, process
 from loomctl.drive.watch import Limits
 from loomctl.flow import start
 from loomctl.flow.open_project import workspace
@@ -107,7 +107,7 @@ def drive_command(
         what = "a driver started this, and drives the run already"
         raise LoomError("HELD_BY_ANOTHER", what, hint=f"loomctl show {space.store.handle(run_id)}", exit_code=EXIT_HELD)
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
-    word = secrets.token_hex(16)
+    word = process.new_word(space.store.folder)
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
     show = drive_screen.Told(host) if as_json else drive_screen.Lines()

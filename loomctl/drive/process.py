@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
+from loomctl.kit import digests
 from loomctl.runs.store.write_rules import STARTED_FOR
 
 if TYPE_CHECKING:
@@ -204,9 +206,14 @@ def adopt() -> None:
     _prctl(_SUBREAPER, 1)
 
 
+def new_word(store: str) -> str:
+    """Make the word of a driver: a part that all of this store's have, for a run's id may be another's elsewhere."""
+    return f"{digests.of_text(os.path.realpath(store))[:16]}-{secrets.token_hex(16)}"
+
+
 def left_over(run_id: str, word: str) -> list[psutil.Process]:
     """Find the processes that an earlier driver of a run started. word: that of the driver that lives."""
-    begins, own = f"{run_id} ", f"{run_id} {word}"
+    begins, own = f"{run_id} {word.partition('-')[0]}-", f"{run_id} {word}"
     return list(_marked(lambda mark: mark.startswith(begins) and mark != own))
 
 
