@@ -12,6 +12,8 @@ import pytest
 from tests.e2e.assistant import Assistant, Machine
 from tests.e2e.clients.machines import Machines
 from tests.e2e.drives import Drive
+from tests.e2e.played import Played
+from tests.e2e.scenes import InRun, start_run
 from tests.e2e.scripted_api import ScriptedApi
 from tests.helpers import bytecode
 
@@ -102,6 +104,18 @@ def machine(tmp_path: Path, cache: Path) -> Machine:
 def assistant(claude: str, machine: Machine, api: ScriptedApi, bundle: Path) -> Assistant:
     """The assistant in a git project, with the bundle as its plugin."""
     return Assistant(binary=claude, machine=machine, project=machine.project(), api=api, plugin_dir=bundle)
+
+
+@pytest.fixture(scope="session")
+def played(claude: str, bundle: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """What several tests begin with."""
+    return Played(tmp_path_factory.mktemp("played"), claude, bundle, cache)
+
+
+@pytest.fixture
+def in_run(played: Played, api: ScriptedApi) -> InRun:
+    """The assistant after `start_run`, and the turn that began the run."""
+    return played.after(start_run, api)
 
 
 @pytest.fixture

@@ -43,6 +43,10 @@ def done(*, artifact: str = "", outcome: str = "succeeded", words: str = "Done a
     return reply(bash(f"loomctl done --outcome {outcome}{artifact} <<'EOF'\n{words}\nEOF"))
 
 
+InRun = tuple[Assistant, Turn]
+"""What the fixture in_run gives: `start_run` was played, and this is its turn."""
+
+
 def start_run(assistant: Assistant, *, work: str = '"add dark mode"') -> Turn:
     """Start a run, end its first step and register the spec; the session is bound to the run afterwards."""
     prompt, registered, said = _start(assistant.project, work)

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.e2e.assistant import Assistant, Turn
-from tests.e2e.scenes import run_folder, state_of
-from tests.e2e.scripted_api import Reply, bash, reply, tool
+from tests.e2e.played import Played
+from tests.e2e.scenes import InRun, run_folder, state_of
+from tests.e2e.scripted_api import Reply, ScriptedApi, bash, reply, tool
 from tests.e2e.terminal import PROMPT, Terminal, assistant_terminal
 from tests.e2e.test_outcomes import step, workflow
 
@@ -22,6 +23,12 @@ def begin(assistant: Assistant) -> Turn:
     return turn
 
 
+@pytest.fixture
+def waiting(played: Played, api: ScriptedApi) -> InRun:
+    """The assistant in a run that waits at its first gate."""
+    return played.after(begin, api)
+
+
 def decided(assistant: Assistant) -> int:
     return len(state_of(assistant.project)["approvals"])
 
@@ -34,9 +41,9 @@ def terminal_of(assistant: Assistant, session_id: str) -> Terminal:
 
 
 @pytest.mark.shows("only where that question was asked")
-def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Assistant) -> None:
+def test_a_call_that_its_user_was_not_asked_about_decides_nothing(waiting: InRun) -> None:
     """Every command is allowed by a rule: what hides the verb runs, and is refused by Loom itself."""
-    first = begin(assistant)
+    assistant, first = waiting
     hidden = ["sh x.sh", "env -u CLAUDE_CODE_SESSION_ID -u CLAUDECODE sh x.sh", f"env -i {KEPT} sh x.sh"]
     shown = ["loomctl ap\\\nprove", APPROVE]
     calls = reply(*(bash(command) for command in (*hidden, *shown)))
@@ -55,9 +62,9 @@ def test_a_call_that_its_user_was_not_asked_about_decides_nothing(assistant: Ass
 
 
 @pytest.mark.quick
-def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: Assistant) -> None:
+def test_a_slash_command_that_the_assistant_starts_decides_nothing(waiting: InRun) -> None:
     """Its lines are shells of the host's, as if its user had typed it; but the call that started it is under way."""
-    first = begin(assistant)
+    assistant, first = waiting
     command = assistant.project / ".claude" / "commands" / "yes.md"
     command.parent.mkdir(parents=True)
     command.write_text("---\ndescription: say yes\nallowed-tools: Bash\n---\n```!\nsh x.sh 2>&1 || true\n```\n")
@@ -67,9 +74,9 @@ def test_a_slash_command_that_the_assistant_starts_decides_nothing(assistant: As
     assert decided(assistant) == 0
 
 
-def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mode_that_asks_about_nothing_asks_about_this(waiting: InRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host puts a hook's question before the mode, and Loom refuses what hides from the hook."""
-    first = begin(assistant)
+    assistant, first = waiting
     environment = type(assistant).environment
     monkeypatch.setattr(
         type(assistant), "environment", lambda self: {**environment(self), "IS_SANDBOX": "1"}
@@ -83,8 +90,8 @@ def test_a_mode_that_asks_about_nothing_asks_about_this(assistant: Assistant, mo
     assert decided(assistant) == 0
 
 
-def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
-    first = begin(assistant)
+def test_a_subagent_decides_nothing(waiting: InRun) -> None:
+    assistant, first = waiting
     agent = tool(
         "Agent", description="do it", prompt="approve it", subagent_type="general-purpose", run_in_background=False
     )
@@ -95,8 +102,8 @@ def test_a_subagent_decides_nothing(assistant: Assistant) -> None:
 
 
 @pytest.mark.usefixtures("tmux")
-def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
-    first = begin(assistant)
+def test_what_its_user_agrees_to_counts_once(waiting: InRun) -> None:
+    assistant, first = waiting
     assistant.api.script(reply(bash(APPROVE), bash("sh x.sh")), "That was it.")
     with terminal_of(assistant, first.session_id) as terminal:
         terminal.wait_for(PROMPT)
@@ -109,9 +116,9 @@ def test_what_its_user_agrees_to_counts_once(assistant: Assistant) -> None:
     assert "ASK_FIRST" in assistant.api.requests[-1].seen()
 
 
-def test_a_typed_slash_command_is_the_users_yes(assistant: Assistant) -> None:
+def test_a_typed_slash_command_is_the_users_yes(waiting: InRun) -> None:
     """What it leaves in the conversation stays true (D79); what follows comes by `next`, once for one decision."""
-    first = begin(assistant)
+    assistant, first = waiting
     answers: list[Reply | str] = [reply(bash("loomctl next")), "The second one waits."]
     turn = assistant.run("/loom:approve --note fine", resume=first.session_id, answers=answers)
     assert decided(assistant) == 1
@@ -126,9 +133,9 @@ def test_a_typed_slash_command_is_the_users_yes(assistant: Assistant) -> None:
 
 @pytest.mark.usefixtures("tmux")
 @pytest.mark.shows("your own line")
-def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
+def test_a_line_of_the_users_own_counts(waiting: InRun) -> None:
     """Behind a !, after they said no to the assistant's call and after a turn; a process left behind is no line."""
-    first = begin(assistant)
+    assistant, first = waiting
     over, said = assistant.project / "over", assistant.project / "said"
     (assistant.project / "late.sh").write_text("until [ -e over ]; do sleep 0.1; done; sh x.sh >said 2>&1\n")
     late = reply(tool("Bash", command="sh late.sh", description="wait", run_in_background=True))
@@ -158,8 +165,8 @@ def test_a_line_of_the_users_own_counts(assistant: Assistant) -> None:
 
 
 @pytest.mark.usefixtures("tmux")
-def test_a_user_who_breaks_a_call_off_decides(assistant: Assistant) -> None:
-    first = begin(assistant)
+def test_a_user_who_breaks_a_call_off_decides(waiting: InRun) -> None:
+    assistant, first = waiting
     (assistant.project / "long.sh").write_text("echo $$ >begun; while :; do sleep 0.1; done\n")
     assistant.api.script(reply(bash("sh long.sh")), "You have.")
     with terminal_of(assistant, first.session_id) as terminal:

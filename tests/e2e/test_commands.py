@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Machine, Turn
-from tests.e2e.scenes import SENTENCE, fingerprint, run_folder, run_folders, start_run, state_of
+from tests.e2e.scenes import SENTENCE, InRun, fingerprint, run_folder, run_folders, state_of
 from tests.e2e.scripted_api import Reply, bash, reply, tool
 from tests.helpers.scenes import CHECKOUT, handle
 from tests.helpers.texts import holds
@@ -47,8 +47,8 @@ def test_a_mistake_is_explained_in_the_conversation(assistant: Assistant) -> Non
     assert run_folders(assistant.project) == []
 
 
-def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_prime_context_shows_and_gives(in_run: InRun) -> None:
+    assistant, first = in_run
 
     def asked(words: str) -> Turn:
         call = reply(bash(f"loomctl prime-context {words}"))
@@ -59,8 +59,8 @@ def test_prime_context_shows_and_gives(assistant: Assistant) -> None:
     assert after == before + 1
 
 
-def test_resume_on_another_machine(assistant: Assistant, tmp_path: Path) -> None:
-    start_run(assistant)
+def test_resume_on_another_machine(in_run: InRun, tmp_path: Path) -> None:
+    assistant, _ = in_run
     state_handle = handle(state_of(assistant.project))
     other = Machine(root=tmp_path / "b", cache=assistant.machine.cache, name="machine-b")
     shutil.copytree(assistant.project, other.root / "elsewhere" / "copy")
@@ -109,8 +109,8 @@ def test_a_command_that_people_type_is_not_the_models_to_start(assistant: Assist
     assert run_folders(assistant.project) == []
 
 
-def test_the_report_and_the_doctor_are_typed(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_the_report_and_the_doctor_are_typed(in_run: InRun) -> None:
+    assistant, first = in_run
     turn = assistant.run("/loom:report -o page.html", resume=first.session_id, answers=["There."])
     assert (assistant.project / "page.html").stat().st_size > 10_000
     assert "page.html" in turn.conversation[0].seen()

@@ -9,13 +9,13 @@ import pytest
 
 from loomctl.kit.text.fences import utf16_units
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, start_run, state_of, write_spec
+from tests.e2e.scenes import SENTENCE, InRun, state_of, write_spec
 from tests.e2e.scripted_api import AUTO_COMPACT, Request, bash, reply
 from tests.helpers import bytecode
 
 
-def test_the_spec_survives_compact_and_an_automatic_compaction_in_a_turn(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_the_spec_survives_compact_and_an_automatic_compaction_in_a_turn(in_run: InRun) -> None:
+    assistant, first = in_run
     assert SENTENCE in assistant.run("go on", resume=first.session_id).conversation[0].seen()
 
     compacted = assistant.run("/compact", resume=first.session_id, watch_hooks=True)
@@ -46,9 +46,9 @@ def facts(words: str, size: int = 30_000) -> list[str]:
     return [f"Fact {number}: {words} {number * 7919 % 10007} holds." for number in range(size // 36)]
 
 
-def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assistant) -> None:
+def test_thirty_thousand_characters_are_back_after_every_event(in_run: InRun) -> None:
     """Each line of the spec stands once in the request after /compact, an automatic compaction and /clear (D62)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     every = facts("the old")
     write_spec(assistant.project, "\n".join(every))
 
@@ -82,8 +82,8 @@ def test_thirty_thousand_characters_are_back_after_every_event(assistant: Assist
     assert set(given(assistant.run("go on", resume=cleared.session_id).conversation[0])) == {1}
 
 
-def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(assistant: Assistant, tmp_path: Path) -> None:
-    first = start_run(assistant)
+def test_a_restore_that_failed_is_made_up_for_at_the_next_prompt(in_run: InRun, tmp_path: Path) -> None:
+    assistant, first = in_run
     deaf = tmp_path / "deaf"
     shutil.copytree(str(assistant.plugin_dir), deaf)
     bytecode.share(assistant.machine.cache, deaf)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SPEC, given_at_starts, start_run, write_spec
+from tests.e2e.scenes import SPEC, InRun, given_at_starts, write_spec
 from tests.priming.test_text_diff import applied
 
 ONCE = SPEC.replace("Decision 15: element 15", "Decision 15: the footer")
@@ -15,8 +14,8 @@ def blocks(text: str, info: str) -> list[str]:
 
 
 @pytest.mark.quick
-def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_a_change_comes_as_a_diff_and_whole_after_compact_and_clear(in_run: InRun) -> None:
+    assistant, first = in_run
     (whole,) = given_at_starts(assistant.run("go on", resume=first.session_id))
     assert SPEC in blocks(whole, "markdown")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SPEC, done, start_run, write_plain, write_spec
+from tests.e2e.scenes import SPEC, InRun, done, write_plain, write_spec
 from tests.e2e.scripted_api import Reply, Request, bash, reply, tool
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.priming.test_text_diff import applied
@@ -18,9 +18,9 @@ def told(request: Request) -> list[str]:
 
 
 @pytest.mark.quick
-def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(assistant: Assistant) -> None:
+def test_an_edit_in_a_turn_is_told_once_and_the_assistants_own_is_not(in_run: InRun) -> None:
     """By a shell command with its own result; by the file tools it is in the conversation already."""
-    first = start_run(assistant)
+    assistant, first = in_run
     path = write_spec(assistant.project, ONCE)
     edit = {"old_string": "Decision 22: the header", "new_string": "Decision 22: the menu"}
     asked: list[Reply | str] = [

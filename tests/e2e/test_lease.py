@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, start_run, state_of
+from tests.e2e.scenes import SENTENCE, InRun, state_of
 from tests.e2e.scripted_api import ScriptedApi, bash, reply
 from tests.helpers.scenes import handle
 
 BASH = "Bash(loomctl:*)"
 
 
-def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_a_second_session_is_refused_reads_and_takes_over(in_run: InRun) -> None:
+    assistant, first = in_run
     run_id = state_of(assistant.project)["run_id"]
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
         held = state_of(assistant.project)["lease"]
@@ -63,8 +62,8 @@ def test_a_second_session_is_refused_reads_and_takes_over(assistant: Assistant) 
 
 
 @pytest.mark.quick
-def test_clear_keeps_the_lease(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_clear_keeps_the_lease(in_run: InRun) -> None:
+    assistant, first = in_run
     epoch = state_of(assistant.project)["lease"]["epoch"]
     cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
     log = (assistant.project / ".loom" / "runs").glob("*/events.jsonl")
@@ -74,8 +73,8 @@ def test_clear_keeps_the_lease(assistant: Assistant) -> None:
     assert (held["session_id"], held["epoch"] > epoch) == (None, True)  # and its end gave it up
 
 
-def test_a_fork_does_not_get_the_lease(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_a_fork_does_not_get_the_lease(in_run: InRun) -> None:
+    assistant, first = in_run
     with ScriptedApi() as other_api, assistant.working("go on", resume=first.session_id):
         fork = replace(assistant, api=other_api).run("hello", resume=first.session_id, fork=True, watch_hooks=True)
         assert fork.session_id != first.session_id

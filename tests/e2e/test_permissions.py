@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import start_run, state_of
+from tests.e2e.scenes import InRun, state_of
 from tests.e2e.scripted_api import bash, reply
 
 DRESSED_UP = [
@@ -29,8 +28,8 @@ ALLOWED = [
 
 
 @pytest.mark.shows("allows one simple")
-def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_only_plain_loomctl_calls_pass_without_asking(in_run: InRun) -> None:
+    assistant, first = in_run
     calls = reply(*(bash(command) for command in DRESSED_UP))
     turn = assistant.run("go on", resume=first.session_id, answers=[calls, "I see."])
     results = turn.conversation[-1].tool_results()[-len(DRESSED_UP) :]
@@ -45,15 +44,15 @@ def test_only_plain_loomctl_calls_pass_without_asking(assistant: Assistant) -> N
 
 
 @pytest.mark.quick
-def test_an_unbound_session_is_asked(assistant: Assistant) -> None:
-    start_run(assistant)
+def test_an_unbound_session_is_asked(in_run: InRun) -> None:
+    assistant, _ = in_run
     turn = assistant.run("hello", answers=[reply(*(bash(command) for command in ALLOWED)), "I see."])
     assert all(result.is_error for result in turn.conversation[-1].tool_results())
 
 
 @pytest.mark.shows("are put to you")
-def test_what_only_people_decide_is_asked_in_spite_of_a_rule(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_what_only_people_decide_is_asked_in_spite_of_a_rule(in_run: InRun) -> None:
+    assistant, first = in_run
     commands = ["loomctl approve release", "loomctl reject", "loomctl choose a", "loomctl trust", "loomctl cancel"]
     turn = assistant.run(
         "go on",

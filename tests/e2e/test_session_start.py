@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, fingerprint, set_status, start_run, state_of
+from tests.e2e.scenes import SENTENCE, InRun, fingerprint, set_status, state_of
 from tests.helpers.scenes import handle
 
 
@@ -17,9 +17,9 @@ def test_no_store_means_nothing_is_said(assistant: Assistant) -> None:
     assert not (assistant.project / ".loom").exists()
 
 
-def test_a_resumed_session_does_not_pay_twice_and_gets_what_changed(assistant: Assistant) -> None:
+def test_a_resumed_session_does_not_pay_twice_and_gets_what_changed(in_run: InRun) -> None:
     """What still stands live in the resumed conversation is not sent again; the run stays bound (D15)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     primed = assistant.run("go on", resume=first.session_id)
     again = assistant.run("go on", resume=first.session_id)
     assert primed.conversation[0].seen().count(SENTENCE) == 1
@@ -32,9 +32,9 @@ def test_a_resumed_session_does_not_pay_twice_and_gets_what_changed(assistant: A
     assert "viridian" in assistant.run("go on", resume=first.session_id).conversation[0].seen()
 
 
-def test_clear_keeps_the_run(assistant: Assistant) -> None:
+def test_clear_keeps_the_run(in_run: InRun) -> None:
     """After /clear the new conversation is bound to the same run, has its context and one line says so (D2)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     cleared = assistant.run("/clear", resume=first.session_id, watch_hooks=True)
     assert cleared.session_id != first.session_id
     (line,) = [line for line in cleared.told_user() if cleared.session_id and "Loom: run" in line][-1:]
@@ -45,9 +45,9 @@ def test_clear_keeps_the_run(assistant: Assistant) -> None:
     assert history[0]["end_reason"] == "clear"
 
 
-def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
+def test_a_fork_inherits_the_run(in_run: InRun) -> None:
     """A forked conversation works on its parent's run, as a session of its own (D2)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     forked = assistant.run("go on", resume=first.session_id, fork=True)
     assert SENTENCE in forked.conversation[0].seen()
     assert forked.session_id != first.session_id
@@ -55,9 +55,9 @@ def test_a_fork_inherits_the_run(assistant: Assistant) -> None:
     assert forked.session_id in [record["session_id"] for record in history]
 
 
-def test_a_new_session_also_in_a_sub_directory_is_primed_but_writes_nothing(assistant: Assistant) -> None:
+def test_a_new_session_also_in_a_sub_directory_is_primed_but_writes_nothing(in_run: InRun) -> None:
     """An unbound session in a project with one active run has its context, and the run's files stay untouched (D1)."""
-    start_run(assistant)
+    assistant, _ = in_run
     before = fingerprint(assistant.project)
     turn = assistant.run("hello", watch_hooks=True)
     assert turn.conversation[0].seen().count(SENTENCE) == 1
@@ -72,9 +72,9 @@ def test_a_new_session_also_in_a_sub_directory_is_primed_but_writes_nothing(assi
         assert (SENTENCE in turn.conversation[0].seen(), turn.told_user()) == (False, [])
 
 
-def test_a_crash_costs_nothing(assistant: Assistant) -> None:
+def test_a_crash_costs_nothing(in_run: InRun) -> None:
     """After a kill in the middle of a turn, a new session takes the run up where it stood; the old is `lost` (D24)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     before = state_of(assistant.project)
     with assistant.working("go on", resume=first.session_id):
         pass
@@ -87,9 +87,9 @@ def test_a_crash_costs_nothing(assistant: Assistant) -> None:
     assert after["sessions"]["current_session_id"] == turn.session_id
 
 
-def test_loom_can_be_switched_off(assistant: Assistant) -> None:
+def test_loom_can_be_switched_off(in_run: InRun) -> None:
     """LOOM_DISABLED=1 silences every hook (D57)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     before = fingerprint(assistant.project)
     off = replace(assistant, machine=replace(assistant.machine, extra={"LOOM_DISABLED": "1"}))
     turn = off.run("go on", resume=first.session_id, watch_hooks=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import SENTENCE, fingerprint, given_at_starts, start_run, state_of, write_spec
+from tests.e2e.scenes import SENTENCE, InRun, fingerprint, given_at_starts, state_of, write_spec
 from tests.helpers.scenes import handle
 
 SLIP = re.compile(r"(?<=\nLoom slip )[0-9a-f]{16}\Z")
@@ -22,8 +22,8 @@ def simulated(assistant: Assistant, bundle: Path, event: str, *words: str) -> st
     return text
 
 
-def test_after_a_compaction_and_in_a_new_session(assistant: Assistant, bundle: Path) -> None:
-    first = start_run(assistant)
+def test_after_a_compaction_and_in_a_new_session(in_run: InRun, bundle: Path) -> None:
+    assistant, first = in_run
     assistant.run("go on", resume=first.session_id)
     text = simulated(assistant, bundle, "compact")
     assert SENTENCE in text
@@ -49,9 +49,9 @@ def test_of_a_workflow_without_a_run(assistant: Assistant, bundle: Path) -> None
     assert SLIP.sub("", real) == SLIP.sub("", text)
 
 
-def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
+def test_in_a_resumed_session(in_run: InRun, bundle: Path) -> None:
     """What its conversation holds is left out of both, and what changed meanwhile is in both (D15)."""
-    first = start_run(assistant)
+    assistant, first = in_run
     spec = simulated(assistant, bundle, "resume")
     assert SENTENCE in spec
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec]
@@ -63,8 +63,8 @@ def test_in_a_resumed_session(assistant: Assistant, bundle: Path) -> None:
     assert given_at_starts(assistant.run("go on", resume=first.session_id)) == [spec, text]
 
 
-def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
-    first = start_run(assistant)
+def test_after_a_clear(in_run: InRun, bundle: Path) -> None:
+    assistant, first = in_run
     text = simulated(assistant, bundle, "clear")
     assert SENTENCE in text
     cleared = assistant.run("/clear", resume=first.session_id)
@@ -74,8 +74,8 @@ def test_after_a_clear(assistant: Assistant, bundle: Path) -> None:
 
 
 @pytest.mark.quick
-def test_in_a_forked_session(assistant: Assistant, bundle: Path) -> None:
-    first = start_run(assistant)
+def test_in_a_forked_session(in_run: InRun, bundle: Path) -> None:
+    assistant, first = in_run
     session_id = str(uuid.uuid4())
     text = simulated(assistant, bundle, "fork", "--session", session_id)
     assert SENTENCE in text

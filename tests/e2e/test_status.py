@@ -12,8 +12,9 @@ import pytest
 
 from loomctl import __version__
 from tests.e2e.assistant import LOOMCTL_ALLOWED, Assistant, Conversation
-from tests.e2e.scenes import done, start_run, state_of, stay_in_run, write_plain
-from tests.e2e.scripted_api import bash, reply
+from tests.e2e.played import Played
+from tests.e2e.scenes import InRun, done, state_of, stay_in_run, write_plain
+from tests.e2e.scripted_api import ScriptedApi, bash, reply
 from tests.e2e.terminal import PROMPT, assistant_terminal
 from tests.helpers import bytecode
 from tests.helpers.scenes import handle
@@ -68,10 +69,8 @@ def test_a_hook_that_is_not_called_is_noticed(assistant: Assistant, bundle: Path
     assert f"the hook {WATCHED[event]} has never fired here" in told["found"]
 
 
-@pytest.mark.parametrize("event", ["Stop", "SessionStart", "PostCompact"])
-def test_a_hook_that_is_called_no_longer_is_noticed(
-    assistant: Assistant, bundle: Path, tmp_path: Path, event: str
-) -> None:
+def worked_long_ago(assistant: Assistant) -> str:
+    """Work in a session with all hooks, and let that be an hour ago; give the session's id."""
     first = stay_in_run(assistant, LOOMCTL_ALLOWED)
     work(first)
     fired = sorted((assistant.project / ".loom/local/hooks").iterdir())
@@ -79,8 +78,16 @@ def test_a_hook_that_is_called_no_longer_is_noticed(
     then = time.time() - LONG_AGO
     for path in fired:
         os.utime(path, (then, then))
+    return first.session_id
+
+
+@pytest.mark.parametrize("event", ["Stop", "SessionStart", "PostCompact"])
+def test_a_hook_that_is_called_no_longer_is_noticed(
+    played: Played, api: ScriptedApi, bundle: Path, tmp_path: Path, event: str
+) -> None:
+    assistant, first = played.after(worked_long_ago, api)
     lame = dataclasses.replace(assistant, plugin_dir=without(bundle, assistant.machine.cache, tmp_path, event))
-    work(lame.conversation("--resume", first.session_id, "--allowedTools", LOOMCTL_ALLOWED))
+    work(lame.conversation("--resume", first, "--allowedTools", LOOMCTL_ALLOWED))
     silent = asked(lame, bundle, "status")["hooks"]["silent"]
     assert [(one["event"], one["how"]) for one in silent] == [(WATCHED[event], "stopped")]
     told = heartbeats(lame, bundle)
@@ -138,8 +145,8 @@ def examined(assistant: Assistant, bundle: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.quick
-def test_each_hook_of_a_session_is_noted(assistant: Assistant, bundle: Path) -> None:
-    first = start_run(assistant)
+def test_each_hook_of_a_session_is_noted(in_run: InRun, bundle: Path) -> None:
+    assistant, first = in_run
     assistant.run("go on", resume=first.session_id, answers=[done(), "It is done."])
     checks = examined(assistant, bundle)
     assert checks["heartbeats"]["status"] == "PASS"

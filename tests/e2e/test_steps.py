@@ -2,15 +2,14 @@
 
 import pytest
 
-from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import run_folder, start_run, state_of
+from tests.e2e.scenes import InRun, run_folder, state_of
 from tests.e2e.scripted_api import bash, reply
 
 RESULT = 'It\'s done: the "switch" stands in `settings.py`.\n\nNothing is left open.'
 
 
-def test_a_plain_done_takes_the_final_message_and_talking_ends_nothing(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_a_plain_done_takes_the_final_message_and_talking_ends_nothing(in_run: InRun) -> None:
+    assistant, first = in_run
     step = state_of(assistant.project)["current_step"]
     call = reply(bash("loomctl done"))
     turn = assistant.run("go on", resume=first.session_id, answers=[call, RESULT], watch_hooks=True)
@@ -31,8 +30,8 @@ def test_a_plain_done_takes_the_final_message_and_talking_ends_nothing(assistant
 
 
 @pytest.mark.quick
-def test_words_given_to_done_are_kept_as_they_are(assistant: Assistant) -> None:
-    first = start_run(assistant)
+def test_words_given_to_done_are_kept_as_they_are(in_run: InRun) -> None:
+    assistant, first = in_run
     step = state_of(assistant.project)["current_step"]
     call = reply(bash(f"loomctl done <<'LOOM'\n{RESULT}\nLOOM"))
     turn = assistant.run("go on", resume=first.session_id, answers=[call, "On to the next."])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.assistant import Assistant, Turn
-from tests.e2e.scenes import SENTENCE, edit_state, start_run, state_of
+from tests.e2e.scenes import SENTENCE, InRun, edit_state, state_of
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.helpers.compactions import OWN
 from tests.helpers.scenes import handle
@@ -105,9 +105,9 @@ def test_two_of_five_come_back_with_the_next_result_in_the_middle_of_a_turn(assi
 
 
 @pytest.mark.quick
-def test_a_run_that_declares_nothing_is_proven_after_its_first_compaction(assistant: Assistant) -> None:  # D66
+def test_a_run_that_declares_nothing_is_proven_after_its_first_compaction(in_run: InRun) -> None:  # D66
     """Its goal, its step and the specification that it registered; a line says so in passing."""
-    first = start_run(assistant)
+    assistant, first = in_run
     assistant.api.summary = "The user wants something."
     assistant.run("/compact", resume=first.session_id)
     turn = assistant.run("go on", resume=first.session_id, watch_hooks=True)

@@ -13,7 +13,7 @@ import pytest
 from loomctl.runs.tools import tool_log
 from tests.e2e import mcp_server
 from tests.e2e.assistant import Assistant
-from tests.e2e.scenes import run_folder, start_run, stay_in_run
+from tests.e2e.scenes import InRun, run_folder, stay_in_run
 from tests.e2e.scripted_api import AUTO_COMPACT, Reply, bash, reply, tool
 from tests.helpers.texts import holds
 
@@ -23,10 +23,21 @@ OUTPUT = "\n".join(LINES)
 ALLOWED = "Bash Read Write"
 
 
+def made_patient(assistant: Assistant) -> Assistant:
+    return replace(assistant, machine=replace(assistant.machine, extra={"BASH_MAX_OUTPUT_LENGTH": "150000"}))
+
+
 @pytest.fixture
 def patient(assistant: Assistant) -> Assistant:
     """An assistant whose host does not put 60 kB away by itself, so that hooks get all of it."""
-    return replace(assistant, machine=replace(assistant.machine, extra={"BASH_MAX_OUTPUT_LENGTH": "150000"}))
+    return made_patient(assistant)
+
+
+@pytest.fixture
+def patient_in_run(in_run: InRun) -> InRun:
+    """Such a one after `start_run`."""
+    assistant, first = in_run
+    return made_patient(assistant), first
 
 
 def big(project: Path) -> dict[str, Any]:
@@ -111,8 +122,8 @@ def test_what_is_small_a_read_and_a_failure_are_untouched_and_told_after_compact
 
 
 @pytest.mark.quick
-def test_a_session_without_a_run_is_left_alone(patient: Assistant) -> None:
-    start_run(patient)
+def test_a_session_without_a_run_is_left_alone(patient_in_run: InRun) -> None:
+    patient, _ = patient_in_run
     folder = run_folder(patient.project)
     kept = [*(patient.project / ".loom/local/spool").iterdir(), *folder.glob("outputs/*")]
     turn = patient.run("hello", allowed_tools=ALLOWED, answers=[reply(bash("seq 1 4000")), "seen"])
@@ -147,8 +158,8 @@ def printed(patient: Assistant, *words: str, code: int = 0) -> bytes:
     return done.stdout
 
 
-def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
-    first = start_run(patient)
+def test_what_was_called_is_looked_back_at(patient_in_run: InRun) -> None:
+    patient, first = patient_in_run
     outputs = {
         "printf 'a\\r\\nb\\r\\nend'": b"a\r\nb\r\nend",
         "printf '\\033[1mbold\\033[0m no end'": b"\x1b[1mbold\x1b[0m no end",
@@ -176,8 +187,8 @@ def test_what_was_called_is_looked_back_at(patient: Assistant) -> None:
     assert b"REF_DAMAGED" in printed(patient, "savings", code=1)
 
 
-def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) -> None:
-    first = start_run(patient)
+def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient_in_run: InRun) -> None:
+    patient, first = patient_in_run
     server = {"command": sys.executable, "args": [mcp_server.__file__]}
     config = json.dumps({"mcpServers": {"shop": server}})
     names = [f"mcp__shop__{name}" for name in ("rows", "seen", "broken")]
@@ -206,12 +217,13 @@ def test_what_an_mcp_server_gives_is_shortened_in_its_shape(patient: Assistant) 
     assert b"row 300: shop 6 sold 3900 things" in printed(patient, "steps", "show", calls[0]["id"])
 
 
-def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(assistant: Assistant) -> None:
+def test_the_newest_of_many_calls_in_one_turn_are_told_after_a_compaction(in_run: InRun) -> None:
     """The next request tells each of the newest twenty, in order; the log has all of them in the end.
 
     Calls of one message end in any order, so the last of them come one by one.
     """
-    first, count = start_run(assistant), 530  # more than the 500 that are looked at in one go
+    assistant, first = in_run
+    count = 530  # more than the 500 that are looked at in one go
     calls = [bash(f"echo call {number:04}") for number in range(count)]
     answers = [reply(*calls[at : min(at + 60, count - 25)]) for at in range(0, count - 25, 60)]
     answers += [reply(call) for call in calls[-25:-1]]
