@@ -234,7 +234,7 @@ def test_a_plan_has_exactly_the_keys_of_its_schema(name: str) -> None:
     )
     schema = SCHEMAS["plan"]
     assert list(Draft202012Validator(schema).iter_errors(built)) == []
-    said_by_some = {"default_fidelity", "retry_target", "max_visits", "must_survive", "test_command"}
+    said_by_some = {"default_fidelity", "retry_target", "max_visits", "must_survive", "allow", "test_command"}
     added = set() if name == str(PLAIN) else said_by_some
     assert set(built) - added == set(schema["required"]) == set(schema["properties"]) - said_by_some
     definitions = schema["$defs"]

@@ -86,6 +86,17 @@ def command_lines(commands: Sequence[Mapping[str, str]]) -> list[str]:
     return lines
 
 
+def allowed_lines(allowed: Sequence[Mapping[str, str]]) -> list[str]:
+    """Give what a run lets an assistant use in full, a rule a line, each step's rules under it."""
+    lines, step = [], None
+    for one in allowed:
+        if one["step"] != step:
+            step = one["step"]
+            lines.append(f"  {one_line(step, 200) or 'every step'}:")
+        lines.append(f"      {visible(one['allow'])}")
+    return lines
+
+
 def ran_lines(ran: Sequence[Ran]) -> list[str]:
     """Give what command steps came to; the output's end of the last one, and of each that failed."""
     lines = []

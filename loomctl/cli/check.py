@@ -17,9 +17,10 @@ from loomctl.kit.problems import Problem, errors, is_id, warning
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import config, log_verdict
+from loomctl.runs.model import frozen_plan
 from loomctl.runs.store import events, visit_files
 from loomctl.workflows import workflow_files
-from loomctl.workflows.check import check_file, commands_of
+from loomctl.workflows.check import check_file, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,8 +41,8 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     """Check workflows and a run's files for mistakes.
 
     It reads workflow, plan and state files, settings and a run's events. It names each problem, its place and what to
-    do, and lists the commands that a run of a workflow would execute. Without a target it checks the settings and the
-    project's own workflows, FABER's too. Exit code 5 if it finds an error.
+    do. It lists the commands that a run of a workflow would execute, and what its steps let an assistant use. Without
+    a target it checks the settings and the project's own workflows, FABER's too. Exit code 5 if it finds an error.
 
     \b
     Examples:
@@ -52,7 +53,7 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
     space = command_line.space(make=True)
     places, tests = workflow_files.places_of(space.project), suites.of(space).command
     found: dict[str, list[Problem]] = {}
-    runs: dict[str, list[dict[str, str]]] = {}
+    plans: dict[str, dict[str, Any]] = {}
     settings = _settings(space)
     if not targets:
         found |= {path: problems for path, problems in settings.items() if problems}
@@ -63,12 +64,19 @@ def check(targets: tuple[str, ...], as_json: bool) -> int:
         is_file = os.path.exists(target) and not (is_id(target) and os.path.isdir(target))
         path = target if is_file else workflow_files.locate(target, places).path
         found[target] = check_file(path, places, by_user=bool(targets))
-        if not errors(found[target]):
-            runs[target] = commands_of(path, places, tests)
+        if not errors(found[target]) and (plan := plan_of(path, places, tests)) is not None:
+            plans[target] = plan
     failed = any(errors(problems) for problems in found.values())
     said = {target: [problem._asdict() for problem in problems] for target, problems in found.items()}
-    listed = [{"target": one, "problems": said[one], "commands": runs.get(one, [])} for one in found]
-    lines = [line for one, problems in found.items() for line in _lines(one, problems, runs.get(one, ()))]
+    runs = {one: plan["commands"] for one, plan in plans.items()}
+    uses = {one: frozen_plan.allowed(plan) for one, plan in plans.items()}
+    listed = [
+        {"target": one, "problems": said[one], "commands": runs.get(one, []), "allow": uses.get(one, [])}
+        for one in found
+    ]
+    lines = [
+        line for one, problems in found.items() for line in _lines(one, problems, runs.get(one, ()), uses.get(one, ()))
+    ]
     output.answer(
         {"ok": not failed, "files": listed},
         lines or ["This project has no workflow of its own. To check a bundled one: loomctl check core"],
@@ -99,17 +107,22 @@ def _own(places: workflow_files.Places) -> list[str]:
     return found
 
 
-def _lines(target: str, problems: list[Problem], commands: Sequence[Mapping[str, str]]) -> list[str]:
+def _lines(
+    target: str,
+    problems: list[Problem],
+    commands: Sequence[Mapping[str, str]],
+    allowed: Sequence[Mapping[str, str]],
+) -> list[str]:
     lines = [] if problems else [f"{target}: ok"]
     for problem in problems:
         lines.append(f"{target}: {problem.severity}: {problem.code} at {problem.where}: {problem.message}")
         if problem.hint:
             lines.append(f"  hint: {problem.hint}")
-    return (
-        [*lines, f"{target}: it runs these commands in a shell:", *answer.command_lines(commands)]
-        if commands
-        else lines
-    )
+    if commands:
+        lines += [f"{target}: it runs these commands in a shell:", *answer.command_lines(commands)]
+    if allowed:
+        lines += [f"{target}: the steps may use, without asking:", *answer.allowed_lines(allowed)]
+    return lines
 
 
 @click.command()

@@ -15,7 +15,7 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, Loo
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import lease, standing
+from loomctl.runs.model import frozen_plan, lease, standing
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import run_index
 from loomctl.runs.store.match import AmbiguousRunError
@@ -248,9 +248,9 @@ def _set(named: str | None, status: str, event: str, allowed: tuple[str, ...], *
 def trust(run: str | None, yes: bool, as_json: bool) -> int:
     """Allow a run to load its files and run its commands here.
 
-    It shows what the run loads and which commands it runs, then asks you. Without a terminal, --yes agrees. You allow
-    exactly the commands that are shown: if one changes, Loom asks again. A run that you started or resumed here loads
-    its files without this.
+    It shows what the run loads, which commands it runs and what it lets the assistant use, then asks you. Without a
+    terminal, --yes agrees. You allow exactly what is shown: if it changes, Loom asks again. A run that you started or
+    resumed here loads its files without this.
 
     \b
     Examples:
@@ -266,7 +266,8 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         raise LoomError("NOT_BOUND", what, why=why, hint=find.way_in(space, run_id), exit_code=EXIT_NO_RUN)
     the_run = space.store.read(run_id)
     commands = command_steps.listed(space, the_run)
-    digest = command_steps.digest_of(commands)
+    allowed = frozen_plan.allowed(the_run.plan)
+    digest = command_steps.digest_of(commands, allowed)
     loads = {
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in the_run.plan["artifacts"]
@@ -277,12 +278,16 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         if commands
         else ["It runs no commands."]
     )
+    if allowed:
+        lines += ["It lets the assistant use this without asking, as you drive it:", *answer.allowed_lines(allowed)]
     shown = "\n".join([f"Run {called}", *lines])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, called)
     if not as_json:
         output.unmasked(shown)
-    if not yes and not (output.is_agreed("Allow this on this machine?") if sys.stdin.isatty() else not commands):
+    if not yes and not (
+        output.is_agreed("Allow this on this machine?") if sys.stdin.isatty() else not (commands or allowed)
+    ):
         raise LoomError(
             "NOT_CONFIRMED",
             "nobody agreed; Loom allows nothing",
@@ -297,6 +302,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         )
     waited = command_steps.answer(space, the_run)
     told = {"run_id": run_id, "handle": called, "trusted": digest, "commands": commands, "artifacts": loads}
+    told["allow"] = allowed
     again = f" The run waited for this. To go on: loomctl next {called}" if waited else ""
     output.answer(told, [f"Loom: allowed on this machine.{again}"], as_json=as_json)
     return EXIT_OK

@@ -15,7 +15,7 @@ from loomctl.kit.text.fences import counted
 from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find
-from loomctl.runs.model import lease, sessions
+from loomctl.runs.model import frozen_plan, lease, sessions
 from loomctl.runs.model.state import handle
 from loomctl.runs.store import keys
 
@@ -150,6 +150,7 @@ def _started_document(space: Workspace, begun: Started) -> dict[str, object]:
         "dry_run": begun.slip is None,
         **({"key": key, "created": begun.slip is not None} if (key := begun.run.state.get(keys.KEY)) else {}),
         "commands": command_steps.listed(space, begun.run),
+        "allow": frozen_plan.allowed(begun.run.plan),
         "notes": begun.notes,
         "warnings": [{"code": one.code, "where": one.where, "message": one.message} for one in begun.warnings],
     }
@@ -165,6 +166,8 @@ def _started_text(space: Workspace, begun: Started) -> str:
     lines = [_started(begun), *answer.plan_lines(begun.run)]
     if begun.slip is None and (commands := command_steps.listed(space, begun.run)):
         lines += ["It would run these commands:", *answer.command_lines(commands)]
+    if begun.slip is None and (allowed := frozen_plan.allowed(begun.run.plan)):
+        lines += ["It would let the assistant use, without asking:", *answer.allowed_lines(allowed)]
     lines += [*_warned(begun), *begun.notes]
     if begun.slip is None:
         return "\n".join(lines)
@@ -266,24 +269,31 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
 
 def _ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
     try:
-        commands = command_steps.untrusted(space, run)
+        commands, allowed = command_steps.untrusted(space, run), command_steps.untrusted_allowances(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
         return [f"This run's commands cannot run here: {error.what}"]
-    if not commands:
+    if not (commands or allowed):
         return []
-    later = f"See and allow {'it' if len(commands) == 1 else 'them'}: loomctl trust {run.handle}"
+    later = f"See and allow {'it' if len(commands) + len(allowed) == 1 else 'them'}: loomctl trust {run.handle}"
     if not ask.may_ask(space, as_json=as_json) or not person.decides(space, "trust"):
         tests = command_steps.test_command(space, run)
-        if tests and {one["run"] for one in commands} == {tests}:
+        if tests and not allowed and {one["run"] for one in commands} == {tests}:
             return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]
-        return [f"This run wants to execute {counted(len(commands), 'command')}. {later}"]
-    output.unmasked("\n".join(["This run wants to execute these commands:", *answer.command_lines(commands)]), err=True)
-    if not output.is_agreed("Allow these commands on this machine?"):
-        return [f"Loom will not run this run's commands. {later}"]
+        wants = [f"execute {counted(len(commands), 'command')}"] if commands else []
+        wants += [f"let the assistant use {counted(len(allowed), 'thing')} without asking"] if allowed else []
+        return [f"This run wants to {' and to '.join(wants)}. {later}"]
+    shown = ["This run wants to execute these commands:", *answer.command_lines(commands)] if commands else []
+    if allowed:
+        shown += ["This run wants to let the assistant use, without asking:", *answer.allowed_lines(allowed)]
+    output.unmasked("\n".join(shown), err=True)
+    what = "these commands" if not allowed else "this"
+    if not output.is_agreed(f"Allow {what} on this machine?"):
+        refused = "Loom allows nothing of this" if allowed else "Loom will not run this run's commands"
+        return [f"{refused}. {later}"]
     trouble = command_steps.trust(space, run, commands)
-    return (
-        [f"{trouble}; Loom will not run its commands"] if trouble else ["Loom may run these commands on this machine."]
-    )
+    if trouble:
+        return [f"{trouble}; Loom will not run its commands"]
+    return ["Loom allows this on this machine." if allowed else "Loom may run these commands on this machine."]
 
 
 @click.command("rewind", options_metavar="--to STAGE")

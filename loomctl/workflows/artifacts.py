@@ -12,6 +12,7 @@ from loomctl.expressions.state_paths import compile_path
 from loomctl.kit.ids import is_artifact_name
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, error, is_id, kind_of, nearest, objects, shown, warning
 from loomctl.kit.text.secrets import mask
+from loomctl.runs.model.frozen_plan import LONGEST_RULE, MOST_RULES, is_rule
 from loomctl.workflows import triggers
 from loomctl.workflows.git_commands import git_command_problem
 from loomctl.workflows.survival import ARTIFACT, KEY, KINDS, LONGEST, MOST, PATH, is_path
@@ -42,7 +43,8 @@ LONGEST_CHECK = 24 * 3600  # seconds of a command that is evidence
 MOST_EVIDENCE = 20  # of one step
 _SOURCES = ("file", "run", "tests", "state", "condition")  # of evidence
 TESTS, PASS, FAIL = "tests", "pass", "fail"
-EVIDENCE, PRODUCES = "evidence", "produces"
+EVIDENCE, PRODUCES, ALLOW = "evidence", "produces", "allow"
+_A_RULE = "Write, or Bash(npm test:*)"
 FOR_EACH = "for_each"
 _LIST_LIKE = "for_each: {list: artifacts.spec_path, section: Tasks}"
 _FORMS = 'write a text, "$.path.into.state", an artifact\'s id, or {"text": …}, {"path": …}, {"artifact": …}'
@@ -358,6 +360,22 @@ def read_produces(fields: Fields) -> tuple[str | dict[str, str], ...] | None:
         fields.problems += [*_unfit_name(where, name), *(_unfit_place(at(where, name), path) if has_path else ())]
         found.setdefault(name, {name: path} if has_path else name)
     return tuple(found.values())
+
+
+def read_allow(fields: Fields) -> tuple[str, ...] | None:
+    """Take the rules of what an assistant may use at a step, or at all, without being asked: each once, as written."""
+    entries = fields.items(ALLOW)
+    if entries is None:
+        return None
+    if len(entries) > MOST_RULES:
+        fields.fail("TOO_MANY", ALLOW, f"{len(entries)} rules; at most {MOST_RULES} are allowed")
+    for where, entry in entries:
+        if not isinstance(entry, str):
+            fields.problems.append(error("WRONG_TYPE", where, f"expected text, got {kind_of(entry)}", _A_RULE))
+        elif not is_rule(entry):
+            message = f"{shown(entry)} is no rule: one line of 1 to {LONGEST_RULE} characters, without a dash in front"
+            fields.problems.append(error("BAD_RULE", where, message, _A_RULE))
+    return tuple(dict.fromkeys(entry for _, entry in entries if isinstance(entry, str)))
 
 
 def _unfit_name(where: str, name: str) -> Iterator[Problem]:

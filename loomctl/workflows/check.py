@@ -93,16 +93,21 @@ def commands_of(path: str, places: Places, test_command: str = "") -> list[dict[
 
     Each is `{step, run, workdir?}`, its placeholders as they stand. test_command: the project's.
     """
+    plan = plan_of(path, places, test_command)
+    commands: list[dict[str, str]] = plan["commands"] if plan is not None else []
+    return commands
+
+
+def plan_of(path: str, places: Places, test_command: str = "") -> dict[str, Any] | None:
+    """Give the plan that a run of the workflow in a file would have; None for other files, and one with errors."""
     if not path.endswith(workflow_files.SUFFIXES):
-        return []
+        return None
     if document_kind(workflow_files.load(path, max_depth=_DEEPEST, largest=_LARGEST).raw) != WORKFLOW:
-        return []
+        return None
     merged = resolve_file(path, places).merged
     if merged is None:
-        return []
-    plan = build_plan(merged, plan_id="check", created_at="", sources=[], test_command=test_command)
-    commands: list[dict[str, str]] = plan["commands"]
-    return commands
+        return None
+    return build_plan(merged, plan_id="check", created_at="", sources=[], test_command=test_command)
 
 
 def _first(found: list[Problem]) -> list[Problem]:

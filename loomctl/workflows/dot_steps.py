@@ -114,7 +114,7 @@ TASK_LIST = ("for_each", "section", "allow_empty")
 USED = {
     "graph": (
         *("id", "description", "goal", "label", "extends", "autonomy", "default_fidelity", "retry_target"),
-        *("default_max_retries", "max_node_visits", "max_visits"),
+        *("default_max_retries", "max_node_visits", "max_visits", "allow"),
     ),
     "node": (
         *("name", "label", "shape", "type", "phase", "description", "workdir", "require_approval", *STEP_TEXTS),
@@ -128,6 +128,7 @@ USED = {
             "output_schema",
             "output_retries",
             "produces",
+            "allow",
         ),
         *("fidelity", "max_visits", "max_retries", "retry_policy", "retry_target", "join", "join_policy"),
         *TASK_LIST,
@@ -173,6 +174,7 @@ landscape mindist mode smoothing truecolor
 _IDLE = frozenset((_OF_EXECUTORS + _OF_DRAWINGS).split())
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, None: 1}
+_RULE = re.compile(r"(?:[^,(]|\([^)]*\)?)+")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _TAG = re.compile(r"<[^<>]*>")
 _LINE_BREAK = re.compile(r"\s+|\\[lr]")
@@ -238,6 +240,11 @@ class Attributes:
         """Take names between commas."""
         text = self.text(*keys)
         return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+    def rules(self, *keys: str) -> list[str] | None:
+        """Take rules of what an assistant may use, between commas that stand in no brackets."""
+        text = self.text(*keys)
+        return None if text is None else [rule for part in _RULE.findall(text) if (rule := part.strip())]
 
     def whole(self, *keys: str) -> int | None:
         """Take a whole number."""
@@ -330,6 +337,7 @@ def fields(node: Node, step_id: str, role: Role, report: Report) -> dict[str, An
         "output_schema": held.text("output_schema"),
         "output_retries": held.whole("output_retries"),
         "produces": _produces(held),
+        "allow": held.rules("allow"),
         "fidelity": held.text("fidelity"),
         "max_visits": held.visits(),
         "max_retries": _retries(held),

@@ -249,6 +249,7 @@ class _Conversion:
             "default_fidelity": held.text("default_fidelity"),
             "retry_target": self._target_of(self.graph.attributes.get("retry_target"), None),
             "max_visits": held.visits(),
+            "allow": held.rules("allow"),
         }
         return {key: value for key, value in fields.items() if value is not None}
 

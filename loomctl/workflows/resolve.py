@@ -9,6 +9,7 @@ from loomctl.kit import files
 from loomctl.kit.errors import LoomError
 from loomctl.kit.problems import error, errors, in_file, placed, refusal, warning
 from loomctl.workflows import graph_checks, workflow_files
+from loomctl.workflows.artifacts import ALLOW
 from loomctl.workflows.steps import PARTS, step_id
 from loomctl.workflows.survival import KEY
 from loomctl.workflows.workflow import build_plan, parse
@@ -194,8 +195,8 @@ def merge(chain: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     chain: (id, raw workflow), the root ancestor first; each has passed `parse` without an error. pre_steps run root →
     child, post_steps child → root; steps are the nearest non-empty ones (an explicit [] inherits: FABER's children
     write it so). A step named again in its phase is one step, the nearest definition at the first place (D7). Critical
-    artifacts are merged by id, the child's in the parent's place. skip_steps add up, and so does must_survive, the
-    parent's items first. Phases keep the parent's order.
+    artifacts are merged by id, the child's in the parent's place. skip_steps add up, and so do must_survive and
+    allow, the parent's items first. Phases keep the parent's order.
     """
     merged: dict[str, Any] = {}
     for _, raw in chain:
@@ -210,8 +211,9 @@ def _over(parent: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]
             merged[key] = _keys_over(parent[key], child[key])
     if "skip_steps" in parent and "skip_steps" in child:
         merged["skip_steps"] = list(dict.fromkeys([*parent["skip_steps"], *child["skip_steps"]]))
-    if KEY in parent and KEY in child:
-        merged[KEY] = [*parent[KEY], *(entry for entry in child[KEY] if entry not in parent[KEY])]
+    for name in (KEY, ALLOW):
+        if name in parent and name in child:
+            merged[name] = [*parent[name], *(entry for entry in child[name] if entry not in parent[name])]
     if "critical_artifacts" in parent and "critical_artifacts" in child:
         merged["critical_artifacts"] = _artifacts_over(parent["critical_artifacts"], child["critical_artifacts"])
     phases = {name: dict(phase) for name, phase in parent.get("phases", {}).items()}

@@ -11,7 +11,7 @@ from loomctl.kit.ids import slug
 from loomctl.kit.problems import ID_RULE, Fields, at, choices, is_id, kind_of, objects, shown
 from loomctl.runs.model.visits import END, JOINS
 from loomctl.workflows import artifacts
-from loomctl.workflows.artifacts import EVIDENCE, FOR_EACH, PRODUCES
+from loomctl.workflows.artifacts import ALLOW, EVIDENCE, FOR_EACH, PRODUCES
 from loomctl.workflows.routing import FIDELITIES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ LATER_FIELDS = ("steps_parallel",)
 # What Loom adds to a step of FABER's shape; a plan of FABER's that says such a thing means something else.
 ADDED_FIELDS = (
     *("run", "timeout", "workdir", "output_schema", "output_retries", "fidelity"),
-    *("max_visits", "transitions", "retry_target", "parallel", EVIDENCE, PRODUCES, FOR_EACH),
+    *("max_visits", "transitions", "retry_target", "parallel", EVIDENCE, PRODUCES, FOR_EACH, ALLOW),
 )
 # FABER's fields that are kept and change nothing here.
 INERT_FIELDS = (
@@ -71,6 +71,7 @@ class Step:
 
     for_each: the list through which it goes, a task a visit (D65): `list`, a plain path into the state, of a JSON list
     or a Markdown file; `section`, the heading under which its boxes stand; `allow_empty`, it may have none.
+    allow: rules of what the assistant may use unasked as the run is driven: `Bash(npm test:*)`, `Write` (D75).
     """
 
     where: str
@@ -94,6 +95,7 @@ class Step:
     evidence: tuple[dict[str, Any], ...] | None = None
     produces: tuple[str | dict[str, str], ...] | None = None
     for_each: dict[str, Any] | None = None
+    allow: tuple[str, ...] | None = None
     max_retries: int | None = None
     require_approval: bool | None = None
     result_handling: dict[str, str] | None = None
@@ -242,6 +244,7 @@ def read(fields: Fields, seen: dict[str, str]) -> Step:
         evidence=artifacts.read_evidence(fields),
         produces=artifacts.read_produces(fields),
         for_each=artifacts.read_for_each(fields),
+        allow=artifacts.read_allow(fields),
         max_retries=fields.whole("max_retries"),
         require_approval=fields.flag("require_approval"),
         result_handling=read_handling(fields),
@@ -277,8 +280,8 @@ def _check_run(fields: Fields, kind: str | None) -> None:
         fields.fail("TWO_TEXTS", "kind", f"a step with run is of kind command, not {shown(kind)}", "leave kind out")
     message = "run and {} are both set, but a step does one thing"
     _refuse(fields, ("prompt", "command", "skill"), "TWO_TEXTS", message, "keep one, or make two steps")
-    message = "{} is about an assistant's answer, and a command has only an exit code"
-    _refuse(fields, ("output_schema", "output_retries"), "NOT_FOR_COMMANDS", message, "leave {} out")
+    message = "{} is for an assistant, and Loom runs a command itself: its exit code is the answer"
+    _refuse(fields, ("output_schema", "output_retries", ALLOW), "NOT_FOR_COMMANDS", message, "leave {} out")
     if any("run" in one or artifacts.TESTS in one for _, one in objects({EVIDENCE: fields.raw(EVIDENCE)}, EVIDENCE)):
         message = "a command step cannot have another command as evidence"
         fields.fail("NOT_FOR_COMMANDS", EVIDENCE, message, "make that command its own step")
@@ -287,7 +290,7 @@ def _check_run(fields: Fields, kind: str | None) -> None:
 def _check_human(fields: Fields, description: str | None) -> None:
     """Check a step that a person decides: it has a question, and asks no assistant for anything."""
     message = "{} is for an assistant, and a person decides a step of kind: human"
-    _refuse(fields, ("command", "skill", FOR_EACH), "NOT_FOR_HUMANS", message, "ask in prompt and leave {} out")
+    _refuse(fields, ("command", "skill", FOR_EACH, ALLOW), "NOT_FOR_HUMANS", message, "ask in prompt and leave {} out")
     message = "{} is about an assistant's answer, and a person chooses a label"
     _refuse(fields, ("output_schema", "output_retries", EVIDENCE, PRODUCES), "NOT_FOR_HUMANS", message, "leave {} out")
     for key in ("workdir", "max_retries"):

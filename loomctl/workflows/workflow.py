@@ -13,7 +13,7 @@ from loomctl.kit.problems import ID_RULE, Fields, choices, error, errors, is_id,
 from loomctl.runs.model.frozen_plan import SCHEMA_VERSION
 from loomctl.runs.model.visits import END, WAIT_ALL
 from loomctl.workflows import artifacts, steps
-from loomctl.workflows.artifacts import ALWAYS, EVIDENCE, TESTS
+from loomctl.workflows.artifacts import ALLOW, ALWAYS, EVIDENCE, PRODUCES, TESTS
 from loomctl.workflows.routing import FIDELITIES
 from loomctl.workflows.steps import ADDED_FIELDS, HUMAN, PARALLEL, inner_id, key_of
 
@@ -61,7 +61,7 @@ class Workflow:
 
     autonomy: `{level?, require_approval_for?}` with what else it says. retry_target: where a failure leads that nothing
     else catches, `phase/id`, or an id that one phase alone has (D45). artifact_phases: those of phase_specific.
-    must_survive: as declared (`workflows.survival`).
+    must_survive: as declared (`workflows.survival`). allow: what an assistant may use at every step, as at a step.
     """
 
     id: str
@@ -73,6 +73,7 @@ class Workflow:
     artifacts: tuple[CriticalArtifact, ...]
     artifact_phases: tuple[str, ...]
     must_survive: tuple[str | dict[str, Any], ...]
+    allow: tuple[str, ...]
     phases: tuple[Phase, ...]
 
     def each_step(self) -> Iterator[tuple[Phase, str, Step]]:
@@ -106,6 +107,7 @@ def parse(raw: object) -> tuple[Workflow | None, list[Problem]]:
         artifacts=declared,
         artifact_phases=artifact_phases,
         must_survive=artifacts.read_must_survive(fields),
+        allow=artifacts.read_allow(fields) or (),
         phases=_read_phases(fields),
     )
     fields.rest(inert=INERT_FIELDS)
@@ -306,8 +308,9 @@ class _Freezer:
             ]
         if step.evidence is not None:
             said[EVIDENCE] = [_evidence(one, self._test_command) for one in _checkable(step, self._test_command)]
-        if step.produces is not None:
-            said["produces"] = list(step.produces)
+        for name in (PRODUCES, ALLOW):
+            if (listed := getattr(step, name)) is not None:
+                said[name] = list(listed)
         if step.for_each is not None:
             said["for_each"] = {**step.for_each, "path_steps": compile_path(step.for_each["list"])}
         if step.retry_target is not None:

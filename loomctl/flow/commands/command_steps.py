@@ -91,26 +91,48 @@ def expanded(space: Workspace, run: Run, step: Mapping[str, Any], *, task: str =
     return command
 
 
-def digest_of(commands: Sequence[Mapping[str, str]]) -> str:
-    """Give the hash by which a list of commands is trusted."""
-    return digests.of_bytes(files.to_json(list(commands)))
+def digest_of(commands: Sequence[Mapping[str, str]], allowed: Sequence[Mapping[str, str]]) -> str:
+    """Give the hash by which a list of commands is trusted, with what the run lets an assistant use."""
+    return digests.of_bytes(files.to_json([*commands, *allowed]))
 
 
 def is_trusted(space: Workspace, run: Run) -> bool:
-    """Tell whether this machine trusts exactly what the run would run here."""
+    """Tell whether this machine trusts exactly what the run would run here, and lets an assistant use."""
     said = run_notes.known(run.run_id, space.store.folder).get("trusted")
-    return isinstance(said, str) and said == digest_of(listed(space, run))
+    return isinstance(said, str) and said == digest_of(listed(space, run), frozen_plan.allowed(run.plan))
 
 
 def trust(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> str:
-    """Trust exactly these commands of a run, as they were shown; gives what went wrong, or an empty string."""
-    return run_notes.note_known(run.run_id, space.store.folder, trusted=digest_of(commands))
+    """Trust exactly these commands of a run and its allowances, as shown; gives what went wrong, or an empty string."""
+    digest = digest_of(commands, frozen_plan.allowed(run.plan))
+    return run_notes.note_known(run.run_id, space.store.folder, trusted=digest)
 
 
 def untrusted(space: Workspace, run: Run) -> list[dict[str, str]]:
     """Give what the run would run here if this machine does not trust it; else nothing."""
     commands = listed(space, run)
     return commands if commands and not is_trusted(space, run) else []
+
+
+def untrusted_allowances(space: Workspace, run: Run) -> list[dict[str, str]]:
+    """Give what the run lets an assistant use, `{step, allow}`, if this machine does not trust it; else nothing.
+
+    Raises as `listed`.
+    """
+    allowed = frozen_plan.allowed(run.plan)
+    return allowed if allowed and not is_trusted(space, run) else []
+
+
+def rules_for(space: Workspace, run: Run, step_id: str) -> tuple[str, ...]:
+    """Give what an assistant may use at a step without being asked: what the plan says, as far as it is trusted here.
+
+    A run whose commands cannot be filled in here is not trusted.
+    """
+    rules = frozen_plan.allowances(run.plan, step_id)
+    try:
+        return rules if rules and is_trusted(space, run) else ()
+    except LoomError:
+        return ()
 
 
 def wait(space: Workspace, run: Run, commands: Sequence[Mapping[str, str]]) -> Run:
@@ -153,15 +175,15 @@ def trust_what_is_allowed(space: Workspace, run: Run, sources: Sequence[Mapping[
     """Trust a new run whose commands are the bundle's own or allowed in this project; gives what went wrong.
 
     sources: as the resolver found them, never as a plan on disk tells it, which anybody may have written. The test
-    command is the project's word even in the bundle's workflows.
+    command is the project's word even in the bundle's workflows. What an assistant may use is the bundle's word alone.
     """
-    commands = listed(space, run)
+    commands, lets = listed(space, run), frozen_plan.allowed(run.plan)
     tests = test_command(space, run)
     allowed = bool(tests) and allowances.is_allowed(space.store.folder, tests)
     others = [one for one in commands if one.get("workdir") or one["run"] != tests]
     own = bool(sources) and all(source["path"].startswith("{plugin_root}/") for source in sources)
-    fits = (own or not others) and (allowed or len(others) == len(commands))
-    return trust(space, run, commands) if commands and fits else ""
+    fits = (own or not (others or lets)) and (allowed or len(others) == len(commands))
+    return trust(space, run, commands) if (commands or lets) and fits else ""
 
 
 def test_command(space: Workspace, run: Run) -> str:

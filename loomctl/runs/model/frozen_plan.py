@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 MIGRATIONS: Table = {}
+LONGEST_RULE, MOST_RULES = 200, 100  # characters of one; of a step, or of a workflow
 MOST_VISITS = 20  # of a step in a routed plan that says nothing of it (D45)
 _NO_BOUND = 1 << 30
 _TEXT_OR_NULL, _LIST_OR_NULL = TEXT + NOTHING, LIST + NOTHING
@@ -29,6 +30,7 @@ _PLAN = Shape(
         "retry_target": TEXT,
         "max_visits": WHOLE,
         "must_survive": LIST,
+        "allow": LIST,
         "test_command": TEXT,
     },
     ("plan_id", "workflow_id"),
@@ -47,6 +49,7 @@ _STEP = Shape(
         "transitions": LIST,
         "evidence": LIST,
         "produces": LIST,
+        "allow": LIST,
     },
     ("key", "id"),
 )
@@ -94,6 +97,7 @@ def _problems(plan: dict[str, Any], where: str) -> Iterator[tuple[str, str] | No
     yield misfit("$", plan, _PLAN)
     if "autonomy" in plan:
         yield misfit("$.autonomy", plan["autonomy"], _AUTONOMY)
+    yield not_text("$.allow", plan.get("allow"))
     for index, phase in enumerate(plan["phases"]):
         path = f"$.phases[{index}]"
         yield misfit(path, phase, _PHASE)
@@ -118,6 +122,7 @@ def _of_step(path: str, step: Any, where: str) -> Iterator[tuple[str, str] | Non
     if "produces" in step:
         left = (next(iter(one.values())) if type(one) is dict and len(one) == 1 else one for one in step["produces"])
         yield not_text(f"{path}.produces", list(left))
+    yield not_text(f"{path}.allow", step.get("allow"))
     if "for_each" in step:
         yield misfit(f"{path}.for_each", step["for_each"], _FOR_EACH)
     if "parallel" in step:
@@ -254,6 +259,39 @@ def leaves(step: Mapping[str, Any]) -> dict[str, str]:
     for one in step.get("produces") or ():
         found |= one if isinstance(one, dict) else {one: ""}
     return found
+
+
+def is_rule(text: object) -> bool:
+    """Tell whether a text can be a rule of what an assistant may use: one line, and no option of a command line."""
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_RULE or text[0] == "-" or text != text.strip():
+        return False
+    return not any(
+        one < " " or "\x7f" <= one <= "\x9f" or one in "\u2028\u2029" or "\ud800" <= one <= "\udfff" for one in text
+    )
+
+
+def allowances(plan: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Give what a step lets the assistant use without being asked, as its plan says: the workflow's, then its own.
+
+    A parallel step has what its branches' steps have, a branch's step what the parallel one has. Nothing here says
+    that this machine trusts any of it.
+    """
+    whole = plan.get("whole") or plan
+    steps: list[Mapping[str, Any]] = [whole]
+    for place in places(whole):
+        within = inner(place)
+        if place.key == key:
+            steps += [place.step, *(one.step for one in within)]
+        elif found := [one.step for one in within if one.key == key]:
+            steps += [place.step, *found]
+    return tuple(dict.fromkeys(rule for one in steps for rule in one.get("allow") or () if is_rule(rule)))
+
+
+def allowed(plan: Mapping[str, Any]) -> list[dict[str, str]]:
+    """List all that a plan lets an assistant use, as `{step, allow}`; step: empty for what holds for all of them."""
+    whole = plan.get("whole") or plan
+    said = [("", whole), *((place.key, place.step) for place in with_branches(whole))]
+    return [{"step": key, "allow": rule} for key, one in said for rule in one.get("allow") or () if is_rule(rule)]
 
 
 def is_human(step: Mapping[str, Any]) -> bool:
