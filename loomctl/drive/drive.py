@@ -206,7 +206,7 @@ class Driver:
         if limits.cost is not None and cost >= limits.cost:
             return Verdict(rules.LIMIT, f"{cost:.2f} of {limits.cost:.2f} USD are spent", "cost")
         if limits.turns is not None and self._turn >= limits.turns:
-            return Verdict(rules.LIMIT, f"{limits.turns} turns are over", "turns")
+            return Verdict(rules.LIMIT, f"{limits.turns} turn{' is' if limits.turns == 1 else 's are'} over", "turns")
         if limits.time is not None and time.monotonic() - self._began >= limits.time:
             return Verdict(rules.LIMIT, f"the time of {_span(limits.time)} is over", "time")
         return None

@@ -33,12 +33,18 @@ class Drive:
         programs.mkdir(exist_ok=True)
         plugin = assistant.plugin_dir
         assert plugin is not None
-        (programs / "claude").write_text(f'#!/bin/sh\nexec {assistant.binary} --plugin-dir "{plugin}" "$@"\n')
-        (programs / "claude").chmod(0o755)
+        self.wrap('exec {claude} "$@"')
         (programs / "loomctl").symlink_to(plugin / "bin" / "loomctl")
         (self.project / ".loom" / "workflows").mkdir(parents=True)
         self.environment = assistant.environment()
         self.environment["PATH"] = f"{programs}:{self.environment['PATH']}"
+
+    def wrap(self, script: str) -> None:
+        """Let a shell script stand for the assistant, which itself is {claude} in it."""
+        program = self.machine.root / "bin" / "claude"
+        claude = f'{self.assistant.binary} --plugin-dir "{self.assistant.plugin_dir}"'
+        program.write_text(f"#!/bin/sh\n{script.replace('{claude}', claude)}\n", encoding="utf-8")
+        program.chmod(0o755)
 
     def workflow(self, text: str = WORKFLOW, name: str = "two") -> None:
         (self.project / ".loom" / "workflows" / f"{name}.yaml").write_text(text, encoding="utf-8")

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -76,7 +77,10 @@ def refused(status: int = 400) -> Reply:
 
 
 def failing(status: int, **headers: str) -> Reply:
-    """One answer that is an error; the next request gets the next answer. headers: `retry_after` is `retry-after`."""
+    """One answer that is an error; the next request gets the next answer.
+
+    headers: `retry_after` is `retry-after`; `now+5` in one is the time five seconds later, in seconds since 1970.
+    """
     return Reply((), status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
@@ -87,11 +91,15 @@ def stopping(events: int = 0) -> Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as it arrived. kind: main (the conversation), subagent, compaction, side, count_tokens, other."""
+    """One request as it arrived. kind: main (the conversation), subagent, compaction, side, count_tokens, other.
+
+    at: when, in seconds since 1970.
+    """
 
     kind: str
     path: str
     body: dict[str, Any]
+    at: float = field(default_factory=time.time)
 
     def pieces(self) -> list[tuple[str, str]]:
         """Give (role, text) of every block of every message, tool calls as their input's JSON."""
@@ -364,7 +372,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.send_header("request-id", f"req_scripted{next(_numbers):06d}")
         for name, value in headers.items():
-            self.send_header(name, value)
+            plain, _, later = value.partition("now+")
+            self.send_header(name, f"{plain}{int(time.time()) + int(later)}" if later else value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
