@@ -128,12 +128,15 @@ def _kept_answer(run: Run) -> list[str]:
     entry = visits.open_visit(run.state)
     if entry is None or entry["status"] != "in_progress" or not entry.get("stage"):
         return []
-    if not os.path.isfile(os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)):
-        return []
     from loomctl.flow.outcomes import evidence  # most runs are not resumed from a pause
 
-    step_id = masked_line(str(entry["step_id"]), 120)
-    return [f"Loom kept the last message at {step_id}. If it is the result: {evidence.again(run, entry, None)}"]
+    try:
+        if not os.path.isfile(os.path.join(stages.folder(run.folder, entry["stage"]), stages.CANDIDATE)):
+            return []
+        way = evidence.again(run, entry, None)
+    except LoomError:  # a stage that somebody named, and that no folder can be: it is taken up by now
+        return []
+    return [f"Loom kept the last message at {masked_line(str(entry['step_id']), 120)}. If it is the result: {way}"]
 
 
 def _over(run: Run) -> LoomError:

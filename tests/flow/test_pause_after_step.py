@@ -244,3 +244,12 @@ def test_the_words_for_each_end(scene: Scene) -> None:
     assert said == (
         f"Loom: {name} pauses when build/one has ended. To withdraw that: loomctl pause --no-after-step {name}\n"
     )
+
+
+@each("stage", ["../../x", "001-build.one@1/../..", "", "\udce4"])
+def test_a_stage_that_no_folder_can_be_holds_no_resume_up(scene: Scene, stage: str) -> None:
+    """The run was taken up by then, whoever wrote its state."""
+    begin(scene, "one")
+    run = scene.space().store.read(scene.run_dir.name)
+    state = {**run.state, "steps": [{**run.state["steps"][0], "stage": stage}]}
+    assert resume._kept_answer(run._replace(state=state)) == []
