@@ -10,10 +10,11 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from loomctl.cli import command_line, drive_screen
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
-from loomctl.drive import drive, process
+from loomctl.drive import by_hand, drive, process
 from loomctl.drive.watch import Limits
 from loomctl.flow import start
 from loomctl.flow.open_project import workspace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from loomctl.drive.seen import Ended
     from loomctl.runs.project import Workspace
 
+_COMMAND = "loomctl.drive.command"
 _LONGEST = 1e8  # seconds: three years
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhd])", re.ASCII)
 _SPAN = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
@@ -52,7 +54,28 @@ class _Span(click.ParamType[float]):
         return seconds
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class _WithACommand(click.Command):
+    """Takes what stands behind `--` as a command, and not as words of the work."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = args[at + 1 :] if at < len(args) else None
+        return super().parse_args(ctx, args[:at])
+
+
+def _command(context: click.Context) -> list[str] | None:
+    """Give the command that is to do the steps, None where an assistant does them. Raises a usage error."""
+    words: list[str] | None = context.meta[_COMMAND]
+    if words is None:
+        return None
+    if not words:
+        raise click.UsageError("there is no command behind --", context)
+    if context.get_parameter_source("host") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--host names an assistant, and -- a command: give one of them", context)
+    return words
+
+
+@click.command(cls=_WithACommand, options_metavar="[OPTIONS]")
 @click.argument("work", nargs=-1, shell_complete=complete_runs)
 @click.option("--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="Start a run of this one.")
 @click.option("--host", metavar="HOST", default=table.CLAUDE.name, show_default=True, help="The assistant that works.")
@@ -69,7 +92,9 @@ class _Span(click.ParamType[float]):
     "--allow", metavar="RULE", multiple=True, help="Let the assistant do this too, such as 'Bash(npm test:*)'."
 )
 @json_option
+@click.pass_context
 def drive_command(
+    context: click.Context,
     work: tuple[str, ...],
     workflow: str | None,
     host: str,
@@ -83,7 +108,8 @@ def drive_command(
 ) -> int:
     """Let an assistant work on a run until it needs you.
 
-    Give a RUN, or new WORK in words.
+    Give a RUN, or new WORK in words. Behind -- stands a command in place of an assistant: it gets each step on standard
+    input, and what it prints is the step's result.
 
     It starts an assistant for one turn after the other, watches it, and goes by what the run's state says. It ends when
     the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now; so does a closed terminal,
@@ -97,11 +123,12 @@ def drive_command(
     Examples:
       loomctl drive shop-258 --max-time 4h --max-cost 5
       loomctl drive "add dark mode" --workflow core
+      loomctl drive shop-258 -- gemini --approval-mode auto_edit
     """
     space = command_line.space(make=True)
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
-    dialect = headless.of(host)
-    headless.refuse_unheld(host, cost=max_cost, allow=allow)
+    words = _command(context)
+    headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
     run_id = _meant(space, work, workflow)
     if write_rules.started_for()[0] == run_id:
         what = "a driver started this, and drives the run already"
@@ -110,10 +137,13 @@ def drive_command(
     word = process.new_word(space.store.folder)
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
-    show = drive_screen.Told(host) if as_json else drive_screen.Lines()
-    driver = drive.Driver(
-        own, run_id, host, dialect, limits, word=word, allow=allow, environ=table.for_another(os.environ), show=show
-    )
+    show = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
+    around = table.for_another(os.environ)
+    if words is not None:
+        driver: Driver = by_hand.ByHand(own, run_id, words, limits, word=word, environ=around, show=show)
+    else:
+        dialect = headless.of(host)
+        driver = drive.Driver(own, run_id, host, dialect, limits, word=word, allow=allow, environ=around, show=show)
     with _signals(driver), closing(show):
         ended = driver.drive()
     show.ended(ended, _next(ended))

@@ -176,6 +176,9 @@ class Driver:
             if verdict.code is not None:
                 return verdict
             first = False
+            run, was, plays = self._opened(run, was)
+            if not plays:
+                continue
             turn = self._play(run, was)
             self._denied = turn.denied
             run = self._space.store.read(self._run_id)
@@ -191,6 +194,10 @@ class Driver:
             self._conversation_goes_on = not verdict.anew
 
     # ---- Before and after a turn.
+
+    def _opened(self, run: Run, was: Stand) -> tuple[Run, Stand, bool]:
+        """Make ready for a turn; gives how the run stands then, and whether there is one to play."""
+        return run, was, True
 
     def _stand(self, run: Run) -> Stand:
         way = route.way_to(run.state, rules.stand(run.state).step)
@@ -263,7 +270,7 @@ class Driver:
         )
         watch = Watch(time.monotonic())
         self._look(watch, "turn.started", begins)
-        hand = self._begin(self._dialect.command(order), order)
+        hand = self._begin(*self._ordered(order))
         why = ""
         try:
             why = self._follow(hand, watch)
@@ -271,9 +278,14 @@ class Driver:
             killed = self._end(hand, watch, why)
         return self._judged(hand, watch, why, killed)
 
-    def _begin(self, command: list[str], order: Order) -> Hand:
+    def _ordered(self, order: Order) -> tuple[Order, Mapping[str, str]]:
+        """Give what is ordered in a turn, and the environment that it is played in."""
+        return order, self._environ
+
+    def _begin(self, order: Order, environ: Mapping[str, str]) -> Hand:
+        command = self._dialect.command(order)
         try:
-            return Hand(command, order, self._environ)
+            return Hand(command, order, environ)
         except OSError as error:
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"
@@ -385,7 +397,7 @@ class Driver:
 
     def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:
         """Say how a turn ended, and write it down."""
-        turn = ends.of(watch, why, hand.last_words(), time.time())
+        turn = self._outcome(hand, watch, why)
         self._session_id = watch.session_id or self._session_id
         told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": self._used(watch)}
         told |= {"conversation": self._session_id or None}
@@ -404,6 +416,10 @@ class Driver:
         self._look(watch, "turn.ended", ended)
         return turn
 
+    def _outcome(self, hand: Hand, watch: Watch, why: str) -> Turn:
+        """Say how a turn ended."""
+        return ends.of(watch, why, hand.last_words(), time.time())
+
     def _booked(
         self,
         state: State,
@@ -414,7 +430,7 @@ class Driver:
     ) -> tuple[State, list[Event]]:
         """Add a turn to the run's costs, and tell that it ended."""
         known = as_object(state.get(KEY))
-        cost = costs.of_turn(known, conversation, over, weights)
+        cost = costs.of_turn(known, conversation, over, weights) if self._dialect.TELLS_COST else costs.Cost(None)
         ended = {**told, "cost": None if cost.usd is None else round(cost.usd, 6)}
         ended |= {"estimated": True} if cost.estimated else {}
         now = costs.booked(known, conversation, over, cost)

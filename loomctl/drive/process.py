@@ -60,6 +60,8 @@ class Hand:
     def __init__(self, command: Sequence[str], order: Order, environ: Mapping[str, str]) -> None:
         self._buffer, self._skips = bytearray(), False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it runs
+        self._whole = bool(order.prompt)
+        self.exit_code: int | None = None  # once it has ended by itself
         self._mark = order.mark
         environ = {**environ, STARTED_FOR: self._mark}
         self._reading, writing = os.pipe()
@@ -76,8 +78,8 @@ class Hand:
                 os._exit(70)
         for one in (writing, ordered, tells):
             os.close(one)
-        said = os.read(told, 4096)
-        os.close(told)
+        self._told = told
+        said, _, self._code = os.read(told, 4096).partition(b"\n")
         if not said.isdigit():
             self.close()
             number, _, why = said.decode("utf-8", "replace").partition(" ")
@@ -114,6 +116,9 @@ class Hand:
             self._buffer.clear()
 
     def _split(self, data: bytes) -> Iterator[bytes]:
+        if self._whole:
+            yield data
+            return
         first, *others = data.split(b"\n")
         self._buffer += first
         for other in others:
@@ -162,14 +167,16 @@ class Hand:
         """Let the keeper go, and with it the pipes."""
         with contextlib.suppress(OSError):
             os.write(self._control, _BYE)
-        for one in (self._control, self._reading):
-            with contextlib.suppress(OSError):
-                os.close(one)
-        self._control = self._reading = -1
         if self.keeper:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.keeper, 0)
             self.keeper = 0
+            with contextlib.suppress(OSError, ValueError):
+                self.exit_code = int(self._code or os.read(self._told, 64))
+        for one in (self._control, self._reading, self._told):
+            with contextlib.suppress(OSError):
+                os.close(one)
+        self._control = self._reading = self._told = -1
 
     def last_words(self) -> str:
         """Give the end of what it printed on standard error."""
@@ -248,12 +255,16 @@ def _keep(
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     _prctl(_SUBREAPER, 1)
+    given = tempfile.TemporaryFile() if order.prompt else nothing  # noqa: SIM115 - as long as this process lives
+    if not isinstance(given, int):
+        given.write(order.prompt.encode("utf-8", "surrogatepass"))
+        given.seek(0)
     try:
         child = subprocess.Popen(
             command,
             cwd=order.root,
             env=environ,
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             stdout=output,
             stderr=errors,
             start_new_session=True,
@@ -263,9 +274,9 @@ def _keep(
         os.write(tells, f"!{error.errno or 0} {error.strerror}".encode())
         return
     os.close(output)
-    os.write(tells, str(child.pid).encode())
-    os.close(tells)
-    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    os.write(tells, f"{child.pid}\n".encode())
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(child.pid, tells))
+    _reap(child.pid, tells)  # what ended before
     while True:
         try:
             said = os.read(ordered, 1)
@@ -277,7 +288,8 @@ def _keep(
         end_all(tree, GRACE)
         while more := psutil.Process().children(recursive=True):
             end_all(more, 0)
-            _reap()
+            _reap(child.pid, tells)
+    _reap(child.pid, tells)
     os._exit(0)
 
 
@@ -287,10 +299,12 @@ def _as_a_child() -> None:
     _prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 
-def _reap() -> None:
+def _reap(child: int, tells: int) -> None:
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == child and os.WIFEXITED(ended[1]):
+                with contextlib.suppress(OSError):
+                    os.write(tells, str(os.WEXITSTATUS(ended[1])).encode())
 
 
 def _prctl(option: int, value: int) -> None:

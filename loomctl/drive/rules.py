@@ -34,7 +34,8 @@ IDLE_TURNS = 2  # without progress, one after the other
 class Stand(NamedTuple):
     """How a run stands, as far as a driver looks.
 
-    over: how many visits began; task: of the open step's list; capped: it is paused because the host would not let its
+    over: how many visits began; task: of the open step's list; repairs: how often its answer was asked for again;
+    capped: it is paused because the host would not let its
     assistant be sent on any more, and not by a person.
     """
 
@@ -48,11 +49,12 @@ class Stand(NamedTuple):
     waits: str = ""
     why: str = ""
     capped: bool = False
+    repairs: int = 0
 
     @property
-    def place(self) -> tuple[str, int, int, str]:
-        """What changes as the run makes progress."""
-        return self.step, self.visit, self.over, self.task
+    def place(self) -> tuple[str, int, int, str, int]:
+        """What changes as the run makes progress; an answer is asked for again so often and no more (D36)."""
+        return self.step, self.visit, self.over, self.task, self.repairs
 
 
 class Turn(NamedTuple):
@@ -108,6 +110,7 @@ def stand(state: Mapping[str, Any], not_before: float = 0.0, *, capped: bool = F
         waits=_waits(state),
         why=str(as_object(state.get("feedback")).get("message") or ""),
         capped=capped and state.get("status") == "paused",
+        repairs=visits.repairs_of(entry),
     )
 
 

@@ -184,7 +184,8 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         leases.refuse_held(writes, run_id)
     if found.how == "bound":
         return run_id
-    if found.how == "named" or (verb and in_a_terminal):
+    works_for_driver = write_rules.started_for()[0] == run_id  # as a command that does its steps (D73)
+    if found.how == "named" or (in_a_terminal and (verb or works_for_driver)):
         must_be_known(space, run_id)
         if in_a_terminal or not verb or bound:
             return run_id

@@ -19,12 +19,17 @@ def share(cache: Path, copy: Path) -> Path:
     """
     link, own = (cache / "loom" / "pycache" / folder.relative_to("/") for folder in (copy, CHECKOUT))
     own.mkdir(parents=True, exist_ok=True)
-    if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)
-    link.unlink(missing_ok=True)
+    forget(link)
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(own)
     return link
+
+
+def forget(link: Path) -> None:
+    """Take such a link away, or the folder in its place: another run of tests may have cleared all of them."""
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)
+    link.unlink(missing_ok=True)
 
 
 def share_installed(cache: Path, plugins: Path) -> list[Path]:

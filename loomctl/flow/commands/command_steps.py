@@ -204,9 +204,12 @@ def workdir(space: Workspace, run: Run, declared: str | None) -> str:
     return path if declared else root
 
 
-def environment(run_id: str, step_id: str, stage_dir: str) -> dict[str, str]:
-    """Give a command's environment: the caller's, without what the launcher of Loom set for Loom, and who it is for."""
-    found = dict(os.environ)
+def environment(run_id: str, step_id: str, stage_dir: str, around: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give a command's environment: the caller's, without what the launcher of Loom set for Loom, and who it is for.
+
+    around: in place of the caller's.
+    """
+    found = dict(os.environ if around is None else around)
     python = found.pop("LOOM_ENV_PYTHON", "")
     found.pop("LOOM_PLUGIN_ROOT", None)
     if os.path.isabs(python):

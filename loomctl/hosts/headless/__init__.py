@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 _KNOWN = {table.CLAUDE.name: "claude", table.CODEX.name: "codex"}
 _HELP = "loomctl drive --help"
+# How those that are not driven take a prompt from standard input, and may edit files.
+_ON_INPUT = {
+    "gemini": "gemini --approval-mode auto_edit",
+    "qwen": "qwen --approval-mode auto-edit",
+    "copilot": "sh -c 'copilot -p \"$(cat)\"'",
+    "opencode": "sh -c 'opencode run \"$(cat)\"'",
+}
 
 
 def of(host: str) -> Dialect:
@@ -29,18 +36,20 @@ def of(host: str) -> Dialect:
 def _not_driven(host: str) -> LoomError:
     row = table.HOSTS.get(host)
     what = f"Loom does not drive {row.title} yet" if row is not None else f"Loom cannot drive {host!r:.80}"
-    why = f"it drives {' and '.join(table.HOSTS[name].title for name in _KNOWN)}"
-    return LoomError("NO_DRIVER", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
+    why = f"it drives {' and '.join(table.HOSTS[name].title for name in _KNOWN)}, and any command behind --"
+    hint = f"loomctl drive RUN -- {_ON_INPUT[host]}" if host in _ON_INPUT else _HELP
+    return LoomError("NO_DRIVER", what, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
-def refuse_unheld(host: str, *, cost: float | None, allow: tuple[str, ...]) -> None:
-    """Refuse a limit or a permission that a host gives no way to keep. Raises NO_COST and NO_RULES."""
-    own = of(host)
-    title = table.HOSTS[host].title
-    if cost is not None and not own.TELLS_COST:
+def refuse_unheld(host: str | None, *, cost: float | None, allow: tuple[str, ...]) -> None:
+    """Refuse a limit or a permission that nobody would keep. host: None for a command. Raises NO_COST and NO_RULES."""
+    own = of(host) if host else None
+    title = table.HOSTS[host].title if host else "a command"
+    if cost is not None and not (own and own.TELLS_COST):
         what = f"{title} does not say what it costs, so --max-cost would hold nothing"
         why = "--max-turns and --max-time limit it"
         raise LoomError("NO_COST", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
-    if allow and not own.TAKES_RULES:
+    if allow and not (own and own.TAKES_RULES):
         what = f"{title} takes no rules, so --allow would allow nothing"
-        raise LoomError("NO_RULES", what, why=own.WIDENED, hint=_HELP, exit_code=EXIT_USAGE)
+        why = own.WIDENED if own else "the command behind -- says itself what it may do"
+        raise LoomError("NO_RULES", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)

@@ -32,7 +32,7 @@ TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = False
 WIDENED = "[sandbox_workspace_write] in ~/.codex/config.toml says what its sandbox lets it write and reach"
 _TOKENS = ("input_tokens", "output_tokens")  # of the first, those from its cache are a part
 _STATUS = re.compile(r"\bstatus:? (\d{3})\b", re.ASCII)
-_AGAIN = re.compile(r"^Reconnecting\.\.\. \d", re.ASCII)
+_AGAIN = re.compile(r"^Reconnecting\.\.\. (\d{1,3})/", re.ASCII)
 _LIFTS = re.compile(r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})[a-z]{2}, (\d{4}) )?(\d{1,2}):(\d{2}) ([AP])M", re.ASCII)
 _KNOWN = (("usage limit", 429), ("Quota exceeded", 429), ("high demand", 503))
 _DAY = 86_400
@@ -61,8 +61,8 @@ def read(line: bytes) -> Iterator[signs.Sign]:
         yield from _of_item(as_object(event.get("item")), ended=kind == "item.completed")
     elif kind == "error":
         message = _text(event.get("message"))[:_LONGEST]
-        if _AGAIN.match(message):
-            yield signs.Retry(_status(message), 0.0)
+        if again := _AGAIN.match(message):
+            yield signs.Retry(_status(message), 0.0, number=int(again[1]))
     elif kind == "turn.completed":
         sizes = as_object(event.get("usage"))
         tokens = sum(int(_number(sizes.get(name))) for name in _TOKENS)
@@ -71,7 +71,7 @@ def read(line: bytes) -> Iterator[signs.Sign]:
         message = _text(as_object(event.get("error")).get("message"))[:_LONGEST]
         status = _status(message)
         until = _until(message) if status == 429 else 0.0
-        yield signs.Over(is_error=True, reason="api", text=one_line(message, 400), status=status or 500, until=until)
+        yield signs.Over(is_error=True, reason="api", text=one_line(message, 400), status=status, until=until)
 
 
 def _of_item(item: dict[str, Any], *, ended: bool) -> Iterator[signs.Sign]:

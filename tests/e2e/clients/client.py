@@ -102,7 +102,7 @@ class Client(ABC):
     def __exit__(self, *ended: object) -> None:
         self.stop_model()
         for link in self.compiled:
-            link.unlink(missing_ok=True)
+            bytecode.forget(link)
         if not self.shares:
             shutil.rmtree(self.root, ignore_errors=True)
             shutil.rmtree(self.kept, ignore_errors=True)
