@@ -160,8 +160,10 @@ def _of_runs(space: Workspace, standing: dict[str, str | None], old: float, sile
         run_id, dot, ending = os.path.basename(lock.path).rpartition(".")
         if dot and ending == "lock" and is_gone(run_id):
             yield from _before(old, LOCK, [lock], "its run is gone")
-    for found in leftovers.folders(os.path.join(space.store.local, working_tree.BASELINES), ""):
-        run_id = os.path.basename(found.path)
+    noted = [*leftovers.folders(os.path.join(space.store.local, working_tree.BASELINES), "")]
+    noted += leftovers.below(os.path.join(space.store.local, leftovers.CODE))
+    for found in noted:
+        run_id = os.path.basename(found.path).removesuffix(".index")
         if is_gone(run_id):
             yield from _before(old, BASELINE, [found], "its run is gone")
         elif standing.get(run_id) in TERMINAL:

@@ -177,9 +177,10 @@ def _pushed_lines(desk: Desk, pushed: Pushed) -> list[str]:
         return [f"Loom: {desk.remote.shown} already has {called} as it is here", *pushed.notes]
     size = f"{counted(pushed.files, 'file')}, {counted(pushed.parcel.bytes, 'byte')}"
     how = ", and nobody drives it here" if pushed.released else ""
+    with_code, place = (" with its code", f" --worktree ../{called}") if pushed.parcel.code is not None else ("", "")
     return [
-        f"Loom: pushed {called} to {desk.remote.shown} ({size}){how}",
-        f"To continue it elsewhere: loomctl pull {called}{desk.remote.elsewhere}",
+        f"Loom: pushed {called}{with_code} to {desk.remote.shown} ({size}){how}",
+        f"To continue it elsewhere: loomctl pull {called}{desk.remote.elsewhere}{place}",
         *pushed.notes,
     ]
 
@@ -246,7 +247,7 @@ def _code_to_come(desk: Desk, run_id: str, worktree: str | None) -> tuple[str, s
         return None
     from loomctl.handoff import work_restore
 
-    place = work_restore.check_place(desk, worktree)
+    place = work_restore.check_place(desk, run_id, worktree)
     return work_restore.find(desk, run_id), place
 
 

@@ -69,7 +69,7 @@ class Parcel(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """What was pushed. parcel: as it was sent; commit: None where the remote had all of it; notes: for its user.
+    """What was pushed. parcel: as it was taken there; commit: None where the remote had all of it; notes: for its user.
 
     released: nobody drives the run any more, here or in what was pushed.
     """
@@ -229,6 +229,7 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
         ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))
     done, notes = _pushed(desk, now, Move(remotes.RUNS + run_id, commit, standing.theirs))
+    now = now._replace(code=None if notes else now.code)
     if done.code != 0:
         _hold_arrived(desk, run_id, commit, standing, done)
         notes += [f"{desk.remote.shown} has the run, but git also says: {remotes.besides(done)}"]

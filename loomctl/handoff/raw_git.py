@@ -22,6 +22,11 @@ _SETTINGS = (
 _ATTRIBUTES = "* -text !eol !crlf -ident !filter !working-tree-encoding\n"
 
 
+def in_checkout(top: str, folder: str) -> Repository:
+    """Give git for a checkout and its own git folder, whatever the settings there say that the checkout is."""
+    return Repository(top, folder, more={"GIT_WORK_TREE": top})
+
+
 @contextmanager
 def over(store: Store, checkout: Repository, common: str, index: str = "") -> Iterator[Repository]:
     """Give git for a checkout as if nothing were converted there. Raises GIT_FAILED, OSError, UNSAFE_LINK.
@@ -38,6 +43,7 @@ def over(store: Store, checkout: Repository, common: str, index: str = "") -> It
         ):
             files.write_atomically(os.path.join(folder, name), text.encode(), durable=False)
         more = {
+            "GIT_WORK_TREE": checkout.top,
             "GIT_OBJECT_DIRECTORY": os.path.join(common, "objects"),
             "GIT_INDEX_FILE": index or os.path.join(folder, "index"),
         }

@@ -25,9 +25,10 @@ from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.runs.model import visits
 from loomctl.runs.project import Workspace
+from loomctl.runs.store import leftovers
 
 WORK = "refs/loom/work/"
-FOLDER = "work"
+FOLDER = leftovers.CODE
 """`.loom/local/work/{run_id}.index`: git's index of what was saved last, so that unchanged files are not read again."""
 SCHEMA = 1
 LARGEST = 100 << 20
@@ -112,7 +113,7 @@ def checkout_of(space: Workspace) -> tuple[Repository, str]:
         raise LoomError("NO_REPOSITORY", "this is no checkout of the project's repository", where=space.project.root)
     if folders[0] != folders[1] and not git.is_worktree_of(top, *folders):
         raise LoomError("NO_REPOSITORY", "the repository does not know this worktree", where=top)
-    return Repository(top, folders[0]), folders[1]
+    return raw_git.in_checkout(top, folders[0]), folders[1]
 
 
 def read(repo: Repository, commit: str) -> tuple[Message, str, list[str]]:

@@ -47,6 +47,7 @@ def prepare(desk: Desk, run_id: str) -> Prepared:
         if theirs is not None:
             get(desk, run_id, theirs)
             if repo.is_ancestor(here, theirs):
+                repo.set_refs({incoming_ref(desk, run_id): None})
                 return Prepared(None)
         said, _, _ = work.read(repo, here)
         files, size = _differences(desk, said.base, here)
@@ -80,6 +81,7 @@ def move(desk: Desk, run_id: str, code: Code) -> Move:
     commit = code.commit
     if code.is_apart and code.theirs is not None:
         commit = join(desk, run_id, commit, code.theirs, now=commit)
+    desk.repository.set_refs({incoming_ref(desk, run_id): None})
     return Move(work.WORK + run_id, commit, code.theirs)
 
 

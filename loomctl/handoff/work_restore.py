@@ -37,7 +37,7 @@ class PutBack(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def check_place(desk: Desk, folder: str) -> str:
+def check_place(desk: Desk, run_id: str, folder: str) -> str:
     """Give the absolute path at which a worktree may be made; nothing is written. Raises NOT_EMPTY and USAGE."""
     place = os.path.realpath(os.path.join(desk.space.caller.cwd, folder))
     repo = desk.repository
@@ -47,8 +47,12 @@ def check_place(desk: Desk, folder: str) -> str:
             raise LoomError("USAGE", what, where=place, hint="loomctl pull --help", exit_code=EXIT_USAGE)
     if os.path.lexists(place) and not (os.path.isdir(place) and not os.listdir(place)):
         what = "refusing to put the code there: the folder is not empty" if os.path.isdir(place) else "a file is there"
-        why = "a worktree is made anew; nothing was pulled"
-        raise LoomError("NOT_EMPTY", what, where=place, why=why, hint=f"ls -la {quoted(place)}", exit_code=EXIT_USAGE)
+        why, hint = "a worktree is made anew; nothing was pulled", f"ls -la {quoted(place)}"
+        if worktrees.cut_off(desk.space, run_id) == place:
+            branch = worktrees.branch_of(desk.space.store.handle(run_id))
+            why = "an earlier pull of the run was cut off there, and left it unfinished; remove that first"
+            hint = f"git worktree remove --force {quoted(place)} && git branch -D {branch}"
+        raise LoomError("NOT_EMPTY", what, where=place, why=why, hint=hint, exit_code=EXIT_USAGE)
     return place
 
 
@@ -160,6 +164,7 @@ class _Putting:
 
     def put(self) -> PutBack:
         self._refuse_branch()
+        worktrees.note(self._desk.space, self._run_id, self._place, is_whole=False)
         try:
             there = self._make()
             self._write(there)
@@ -193,7 +198,7 @@ class _Putting:
         folders = git.git_folders(self._place)
         if folders is None:
             raise LoomError("GIT_FAILED", "git made no worktree", where=self._place)
-        there = Repository(self._place, folders[0])
+        there = raw_git.in_checkout(self._place, folders[0])
         if self._base is not None:
             there.ask("read-tree", self._base)
         else:

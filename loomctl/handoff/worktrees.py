@@ -15,7 +15,7 @@ from loomctl.runs.project import Workspace
 
 BRANCHES = "loom/"
 FOLDER = "worktrees"
-"""`.loom/local/worktrees/{run_id}.json`: `{path}` of the worktree that Loom made for a run."""
+"""`.loom/local/worktrees/{run_id}.json`: `{path, is_whole}` of the worktree that Loom made for a run."""
 
 
 class Worktree(NamedTuple):
@@ -115,11 +115,21 @@ def _checked_out(repo: Repository) -> dict[str, str]:
 # ---- What Loom made.
 
 
-def note(space: Workspace, run_id: str, path: str) -> None:
-    """Remember that Loom made a worktree. Raises OSError and UNSAFE_LINK."""
+def note(space: Workspace, run_id: str, path: str, *, is_whole: bool = True) -> None:
+    """Remember that Loom made a worktree, or is about to. Raises OSError and UNSAFE_LINK."""
     target = _note_path(space, run_id)
     files.make_folder(os.path.dirname(target))
-    files.write_atomically(target, files.to_json({"path": path}), durable=False)
+    files.write_atomically(target, files.to_json({"path": path, "is_whole": is_whole}), durable=False)
+
+
+def cut_off(space: Workspace, run_id: str) -> str:
+    """Give the path of a worktree that a pull began to make and did not end; empty where there is none."""
+    try:
+        held = files.read_json(_note_path(space, run_id))
+    except (OSError, LoomError):
+        return ""
+    path = held.get("path") if isinstance(held, dict) and held.get("is_whole") is False else None
+    return path if isinstance(path, str) else ""
 
 
 def _note_path(space: Workspace, run_id: str) -> str:
@@ -201,6 +211,9 @@ def clean(space: Workspace, found: Sequence[Worktree]) -> Removal:
     """Remove worktrees that can go, with their branches, as far as they still are what they were."""
     removed: list[Worktree] = []
     failed: list[tuple[Worktree, str]] = []
+    for run_id, path in _noted(space).items():
+        if not os.path.lexists(path):  # its user removed it
+            files.remove(_note_path(space, run_id))
     for tree in found:
         if not tree.goes:
             continue

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from loomctl.flow import resume
+from loomctl.handoff import work
 from loomctl.kit import processes
 from loomctl.workflows import check
 from tests.cli.commands import begin, next_beside, record
@@ -66,6 +67,57 @@ def test_a_pull_says_how_the_run_is_taken_up_until_it_was(laptop: Machine, tmp_p
     assert (told["files"], told["bytes"]) == (len(came), sum(int(line.split()[3]) for line in came))
     assert desktop.loomctl("pull").stdout.startswith(f"Loom: {handle(run_id)} is up to date with origin\n{said}")
     assert said not in laptop.loomctl("pull").stdout
+
+
+@pytest.mark.slow
+def test_code_is_listed_pushed_and_put_into_a_worktree(laptop: Machine, tmp_path: Path) -> None:
+    run_id = laptop.run_dir.name
+    called, desktop = handle(run_id), Machine(tmp_path / "desktop", tmp_path / "server.git")
+    laptop.push(run_id)
+    refused = desktop.loomctl("pull", "--worktree", str(tmp_path / "there")).ends(3)
+    assert "NO_CODE" in refused.stderr
+    (laptop.root / "new.py").write_text("x = 1\n")
+    (laptop.root / ".env").write_text("TOKEN=1\n")
+    git(laptop.root, "commit", "-q", "--allow-empty", "-m", "mine")
+    work.snapshot(laptop.space(), run_id)
+    head = git(laptop.root, "rev-parse", "HEAD")
+    listed = laptop.loomctl("push", "--dry-run").ends().stdout
+    assert f"  the code, where it differs from commit {head[:9]}: 1 file, 6 bytes, and 1 commit of yours\n" in listed
+    assert "Stays here:\n  .env: it looks like a secret, and git does not track it\n" in listed
+    said = laptop.loomctl("push", "--yes").ends().stdout
+    assert said.startswith(f"Loom: pushed {called} with its code to origin (")
+    assert f"To continue it elsewhere: loomctl pull {called} --worktree ../{called}\n" in said
+    work.snapshot(laptop.space(), run_id)
+    git(laptop.root, "push", "-q", "origin", f":refs/loom/work/{run_id}")
+    code = laptop.loomctl("push", "--yes", "--json").ends().json["code"]
+    assert (code["base"], code["files"], code["bytes"], code["commits"]) == (head, 1, 6, 1)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("x")
+    assert "NOT_EMPTY" in desktop.loomctl("pull", "--worktree", str(tmp_path / "full")).ends(2).stderr
+    assert "USAGE" in desktop.loomctl("pull", "--all", "--worktree", "x").ends(2).stderr
+    told = desktop.loomctl("pull", called, "--worktree", "../there").ends().stdout
+    there = tmp_path / "there"
+    assert f"Put the code into {there}, on branch loom/{called}\n  saved just now" in told
+    assert "Not in it:\n  .env: it looks like a secret, and git does not track it\n" in told
+    assert told.endswith(f"To work there: cd {there}\n")
+    assert (there / "new.py").read_text() == "x = 1\n"
+    assert "BRANCH_EXISTS" in desktop.loomctl("pull", "--worktree", str(tmp_path / "again")).ends(2).stderr
+    third = Machine(tmp_path / "third", tmp_path / "server.git")
+    made = third.loomctl("pull", "--worktree", str(tmp_path / "by json"), "--json").ends().json["code"]
+    assert (made["path"], made["branch"], made["base"]) == (str(tmp_path / "by json"), f"loom/{called}", head)
+    assert made["left_out"] == [{"name": ".env", "why": "it looks like a secret, and git does not track it"}]
+
+
+@pytest.mark.slow
+def test_no_worktree_is_made_of_code_that_is_older_than_the_state_here(laptop: Machine, tmp_path: Path) -> None:
+    run_id = laptop.run_dir.name
+    work.snapshot(laptop.space(), run_id)
+    laptop.push(run_id)
+    laptop.done(run_id)
+    said = laptop.loomctl("pull", "--worktree", str(tmp_path / "there")).ends().stdout
+    assert "is newer here" in said
+    assert said.endswith("The state here is newer than the code that was pushed, so Loom made no worktree\n")
+    assert not (tmp_path / "there").exists()
 
 
 @pytest.mark.slow

@@ -87,6 +87,15 @@ def test_a_file_of_the_same_size_and_second_is_seen(laptop: Machine, run_id: str
         assert kept(laptop.root, commit_of(save(laptop, run_id)))["b.txt"] == ("100644", text.encode())
 
 
+def test_settings_lead_to_no_other_folder(laptop: Machine, run_id: str, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "private").write_text("x")
+    lay_out(laptop.root)
+    there = held(laptop.root)
+    git(laptop.root, "config", "core.worktree", str(tmp_path / "elsewhere"))
+    assert kept(laptop.root, commit_of(save(laptop, run_id))) == there
+
+
 def test_a_linked_worktree_is_saved_as_itself(laptop: Machine, run_id: str, tmp_path: Path) -> None:
     lay_out(laptop.root)
     there = add_worktree(laptop.root, tmp_path / "by side", "side")
@@ -115,6 +124,7 @@ def test_a_submodule_is_saved_as_a_link_and_a_repository_inside_is_named(
 # ---- What is not saved.
 
 
+@pytest.mark.shows("untracked files with a secret's name stay here")
 def test_what_may_not_travel_stays_and_is_told_once(laptop: Machine, run_id: str) -> None:
     """Secrets that git does not track, links that lead out, what is too large; what is tracked goes all the same."""
     root = laptop.root
@@ -170,6 +180,7 @@ def test_what_a_filter_makes_is_saved_as_committed_and_no_filter_runs(
     assert not sprung.exists()
 
 
+@pytest.mark.shows("reads your checkout with an index of its own")
 def test_no_program_of_the_repositorys_runs(laptop: Machine, run_id: str, tmp_path: Path) -> None:
     program, sprung = trap(tmp_path)
     hooks = laptop.root / ".git" / "hooks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.helpers.code import SCENES, held, hidden_from_git, lay_out, with_auto
 from tests.helpers.errors import refused
 from tests.helpers.machines import Machine, own_of_the_user, tips
 from tests.helpers.repositories import git, trap
-from tests.helpers.scenes import handle
+from tests.helpers.scenes import CHECKOUT, handle
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def save(machine: Machine, run_id: str) -> str:
 def put_back(machine: Machine, run_id: str, folder: Path) -> PutBack:
     """Pull a run with its code, as the command does."""
     desk = machine.desk()
-    place = work_restore.check_place(desk, str(folder))
+    place = work_restore.check_place(desk, run_id, str(folder))
     theirs = work_restore.find(desk, run_id)
     machine.pull(run_id)
     return work_restore.put_back(desk, run_id, theirs, place)
@@ -232,7 +233,7 @@ def test_a_remote_that_takes_no_code_gets_the_state(laptop: Machine, server: Pat
     assert f"refs/loom/runs/{run_id}" in tips(server)
     assert f"refs/loom/work/{run_id}" not in tips(server)
     (told,) = (note for note in pushed.notes if note.startswith("origin did not take the code: "))
-    assert "no code here" in told
+    assert ("no code here" in told, pushed.parcel.code) == (True, None)
     git(server, "config", "receive.advertiseAtomic", "false")
     hook.unlink()
     assert not any("code" in note for note in laptop.push(run_id).notes)
@@ -269,6 +270,35 @@ def test_a_taken_place_and_a_taken_branch_are_refused_before_anything_is_written
     with refused("BRANCH_EXISTS") as error:
         put_back(desktop, run_id, tmp_path / "elsewhere")
     assert error.value.hint.startswith("cd ")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from loomctl.handoff import work_restore
+from tests.helpers.machines import Machine
+work_restore._Putting._by_git = lambda *given: os.kill(os.getpid(), 9)
+machine = Machine.__new__(Machine)
+machine.root, machine.store = Path(sys.argv[1]), Path(sys.argv[1]) / ".loom"
+desk, run_id = machine.desk(), sys.argv[3]
+machine.pull(run_id)
+work_restore.put_back(desk, run_id, work_restore.find(desk, run_id), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_pull_that_was_killed_says_how_to_clear_it_away(
+    laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path
+) -> None:
+    lay_out(laptop.root)
+    save(laptop, run_id)
+    laptop.push(run_id)
+    words = [sys.executable, "-c", KILLED, str(desktop.root), str(tmp_path / "there"), run_id]
+    assert subprocess.run(words, cwd=CHECKOUT, check=False).returncode == -9
+    with refused("NOT_EMPTY") as error:
+        put_back(desktop, run_id, tmp_path / "there")
+    subprocess.run(error.value.hint, shell=True, cwd=desktop.root, check=True, capture_output=True)
+    assert held(Path(put_back(desktop, run_id, tmp_path / "there").path)) == held(laptop.root)
 
 
 def test_no_hook_runs_as_code_is_put_back(laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path) -> None:
@@ -325,6 +355,7 @@ def _offer(machine: Machine, run_id: str, tree: str, base: str, more: Mapping[st
 
 
 @pytest.mark.slow(quick=3)
+@pytest.mark.shows("It puts no file outside of that worktree")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_tree_is_refused_whole(
     laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path, name: str

@@ -181,6 +181,7 @@ def test_one_that_a_pull_made_is_looked_at_too(laptop: Machine, run_id: str, tmp
     desktop = Machine(tmp_path / "desktop", tmp_path / "server.git")
     desk = desktop.desk()
     desktop.pull(run_id)
+    assert worktrees.cut_off(desktop.space(), run_id) == ""
     work_restore.put_back(desk, run_id, work_restore.find(desk, run_id), str(tmp_path / "there"))
     assert judged(desktop).path == str(tmp_path / "there")
     resume.resume(desktop.space(), run_id, take_over=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 UNSENT = "unsent"
 """The folder in `local` for results that were refused, for another drove their run."""
+CODE = "work"  # `.loom/local/work`: what git noted of the files that were saved as the code of a run (D77)
 REMOVED, ARRIVING = "removed-", "arriving-"
 """What the names of folders in `local` begin with: runs that are being deleted, archives being unpacked and forks."""
 _BESIDE = (".json.tmp", ".md.tmp")
