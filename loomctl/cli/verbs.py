@@ -66,7 +66,12 @@ REST: dict[str, Places] = {
         "context": "context:context",
         "dump": "report:dump_command",
     },
-    "Unattended": {"waits": "waits:waits", "tell": "tell:tell_command", "release": "run:release_command"},
+    "Unattended": {
+        "waits": "waits:waits",
+        "tell": "tell:tell_command",
+        "stop": "stop:stop_command",
+        "release": "run:release_command",
+    },
     "Care": {"paths": "runs:paths", "plugin": "plugin:plugin", "debug": "verbs:debug"},
     "For the assistant": {
         "prime-context": "prime:prime_context",

@@ -202,6 +202,8 @@ def _driven(space: Workspace, run_id: str, change: Change, bound: dict[str, Any]
 def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace, list[str]]:
     """Give the workspace that the run is taken up in, and whom it is taken from. Raises HELD_BY_ANOTHER."""
     driver = space.store.held(run.run_id, run.state)
+    if driver is not None and not take_over:
+        leases.ask_driver_to_end(space, run.run_id, driver)
     space = leases.taking_over(space) if take_over else space
     space.store.refuse_held(run.run_id, run.state)
     if driver is None:

@@ -100,6 +100,23 @@ def refuse_held(space: Workspace, run_id: str) -> None:
     space.store.refuse_held(run_id, space.store.read_state(run_id))
 
 
+def ask_driver_to_end(space: Workspace, run_id: str, found: Holder) -> None:
+    """Ask a `loomctl drive` of the same user's here to end after its turn. Raises HELD_BY_ANOTHER, which says so.
+
+    Another driver is asked nothing, and neither is one by what it, or one before it, started itself.
+    """
+    from loomctl.runs.machine import drivers
+
+    local = space.local.folder
+    if write_rules.started_for()[0] == run_id or not drivers.may_ask(local, run_id, found):
+        return
+    try:
+        drivers.ask_to_end(local, run_id, found, drivers.AFTER_TURN)
+    except OSError:  # it cannot be asked: the run is held as any other
+        return
+    raise drivers.ends_soon(space.store.handle(run_id), found)
+
+
 def refuse_to_replace(space: Workspace, run_id: str, state: State) -> None:
     """Refuse to put another state in the place of one that another session drives here. Raises HELD_BY_ANOTHER.
 

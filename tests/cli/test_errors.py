@@ -357,6 +357,8 @@ FAILING = [
     Failing(["resume", "shop"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop", "--after-step"], 2, "BAD_STATUS", over),
+    Failing(["drive", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["stop"], 3, "NO_ACTIVE_RUN"),
     Failing(["release"], 3, "NO_ACTIVE_RUN"),
     Failing(["waits", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["cancel", "shop"], 2, "BAD_STATUS", completed),

@@ -128,6 +128,7 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pause"], {"run_id", "handle", "status"}),
     (["resume"], {"run_id", "handle", "run_dir", "step", "slip", "sessions", "differences", "notes"}),
     (["release"], {"run_id", "handle", "released", "how", "from"}),
+    (["stop"], {"run_id", "handle", "how"}),
     (["cancel"], {"run_id", "handle", "status"}),
     (["run", "--resume", "shop", "--reopen"], {"run_id", "handle", "step", "slip", "sessions"}),
     (["debug", "state", "restore", "--dry-run"], {"run_id", "handle", "dry_run", "state", "plan"}),
@@ -200,12 +201,12 @@ def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
 
 
 def test_every_command_with_json_is_tested() -> None:
-    """No command with `--json` is left out here; the demo and the events, an object a line, have tests of their own."""
+    """No command with `--json` is left out here; what prints an object a line has tests of its own."""
     from tests.cli.test_help import ALL
 
     having = {name for name, command in ALL.items() if any("--json" in option.opts for option in command.params)}
     tested = {f"loomctl {' '.join(words)}" for words, _ in COMMANDS}
-    for name in having - {"loomctl demo", "loomctl events"}:
+    for name in having - {"loomctl demo", "loomctl drive", "loomctl events"}:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
     groups = ("context", "debug", "debug blob", "debug state", "plugin")

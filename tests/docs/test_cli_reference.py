@@ -21,7 +21,7 @@ DECIDES = {**DRIVES, **LOADS, 6: "another process is writing the run, or somebod
 ENDS: dict[str, dict[int, str]] = {
     "loomctl install": {8: "there is no home folder"},
     "loomctl run": {**LOADS, 3: "with `--resume`: as `loomctl resume`", 6: "the run is held"},
-    "loomctl resume": {**NO_RUN, **LOADS, 6: "another process is writing the run"},
+    "loomctl resume": {**NO_RUN, **LOADS, 6: "another session or process holds the run"},
     "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
     "loomctl done": {**DRIVES, **LOADS},
     "loomctl undo": DRIVES,
@@ -31,6 +31,7 @@ ENDS: dict[str, dict[int, str]] = {
     "loomctl choose": DECIDES,
     "loomctl fork": {3: "no such run or stage, none active, or several", 6: "another process is writing the run"},
     "loomctl pause": DRIVES,
+    "loomctl stop": {**NO_RUN, 6: "its driver is another's, runs elsewhere, or does not end"},
     "loomctl release": {3: DRIVES[3], 6: "another session that lives drives the run"},
     "loomctl cancel": DRIVES,
     "loomctl trust": {**NO_RUN, 8: "this machine's own folder cannot be written"},

@@ -325,6 +325,20 @@ def outlived(handle: str) -> LoomError:
     )
 
 
+def ends_soon(handle: str, found: Holder) -> LoomError:
+    """Say that a `loomctl drive` works on a run, and was asked to end after its turn."""
+    came = f", started {clock.ago(found.since[:20])}," if clock.seconds_of(found.since) else ""
+    return LoomError(
+        "HELD_BY_ANOTHER",
+        f"`loomctl drive`{came} works on the run {handle}",
+        why=f"Loom has asked it to end after its turn, and changed nothing else. Tell your user, and try again when "
+        f"that is over: a turn may take minutes. At once, with the turn's work lost: "
+        f"loomctl resume {handle} --take-over, or loomctl stop {handle}",
+        hint=f"loomctl resume {handle}",
+        exit_code=EXIT_HELD,
+    )
+
+
 def refusal(handle: str, found: Holder | None, *, is_here: bool = True, is_seen: bool = True) -> LoomError:
     """Say that a run is another's to drive, and the ways that are left.
 
