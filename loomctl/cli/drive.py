@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from loomctl.cli import command_line, drive_screen
+from loomctl.cli import command_line, drive_screen, output
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
+from loomctl.cli.run import ask_trust
 from loomctl.drive import by_hand, drive, process
 from loomctl.drive.watch import Limits
 from loomctl.flow import start
+from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import headless, table
 from loomctl.kit.errors import EXIT_HELD, LoomError, quoted
@@ -137,6 +139,10 @@ def drive_command(
     word = process.new_word(space.store.folder)
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
+    run = own.store.read(run_id)
+    for line in ask_trust(space, run, as_json=as_json):
+        output.note(line)
+    allow = (*allow, *command_steps.trusted_rules(own, run))
     show = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
     around = table.for_another(os.environ)
     if words is not None:

@@ -107,7 +107,7 @@ def run(
     if not begun.created:
         return _tell_found(space, begun.run, as_json=as_json)
     if begun.slip is not None:
-        begun = begun._replace(notes=[*begun.notes, *_ask_trust(space, begun.run, as_json=as_json)])
+        begun = begun._replace(notes=[*begun.notes, *ask_trust(space, begun.run, as_json=as_json)])
     if later and begun.slip is not None:
         prime_run.add_to_owed(space, [*_warned(begun), *begun.notes])
         output.text(_body(begun.run))
@@ -247,7 +247,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
     later = command_line.in_a_body() and not as_json
     with command_line.offered_again():
         taken = resume.resume(space, named, reopen=reopen, take_over=take_over, later=later)
-    taken = taken._replace(notes=[*taken.notes, *_ask_trust(space, taken.run, as_json=as_json)])
+    taken = taken._replace(notes=[*taken.notes, *ask_trust(space, taken.run, as_json=as_json)])
     if as_json:
         output.document(_resumed_document(space, taken))
     elif later:
@@ -267,7 +267,8 @@ def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
     return {**_run_document(space, taken.run, taken.slip), **told}
 
 
-def _ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
+def ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
+    """Ask for trust in a run's commands and allowances where somebody can answer; gives lines that say what became."""
     try:
         commands, allowed = command_steps.untrusted(space, run), command_steps.untrusted_allowances(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run

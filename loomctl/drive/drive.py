@@ -11,8 +11,8 @@ from loomctl.drive import costs, ends, life, pencil, process, rules, signs
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.seen import Ended, Seen
-from loomctl.drive.watch import Limits, Watch
-from loomctl.flow import route, stop
+from loomctl.drive.watch import END, TELL, Limits, Watch
+from loomctl.flow import route, stop, tell
 from loomctl.handoff import work
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
@@ -36,6 +36,11 @@ KEY = "driving"
 STEP, NOW = "step", drivers.NOW  # how soon to end, beside `drivers.AFTER_TURN`
 HANDED_ON = "another session asked for the run"
 _SOONER = ("", drivers.AFTER_TURN, STEP, NOW)
+_BY = "loom"  # who tells of a loop
+_LOOPS = (
+    "The same calls give the same results again and again, the last one is {call}. Do something else, or end the step "
+    "and say what is missing. Once more, and the turn is ended."
+)
 _TICK = 0.5  # seconds between two looks at what nobody tells of
 
 
@@ -205,7 +210,7 @@ class Driver:
         return rules.stand(run.state, not_before, capped=run.state["status"] == "paused" and _is_capped(run))
 
     def _is_told(self) -> bool:
-        return False
+        return bool(tell.waiting(self._space, self._run_id))
 
     def _spent(self, run: Run) -> Verdict | None:
         """Say that one of the driver's own limits was reached; None where none was."""
@@ -343,10 +348,10 @@ class Driver:
             self._pencil_in(watch)
         if why := ends.due(watch, time.time()):
             return why
-        is_new = watch.is_new_loop()
-        if is_new is False:
+        loops = watch.loop() if isinstance(sign, signs.Result) else ""
+        if loops == END:
             return "loop"
-        if is_new:
+        if loops == TELL:
             self._tell_of_loop(watch)
         return ""
 
@@ -355,7 +360,10 @@ class Driver:
         pencil.note(self._space.local.folder, self._run_id, used)
 
     def _tell_of_loop(self, watch: Watch) -> None:
-        pass
+        try:
+            tell.tell(self._space, self._run_id, _LOOPS.format(call=watch.last_call), by=_BY)
+        except LoomError:  # it is over by now, or has been told enough: the next round ends the turn
+            pass
 
     def _note_denied(self, watch: Watch) -> None:
         """Note on the open stage what was refused: such a step does not succeed without evidence (D75)."""

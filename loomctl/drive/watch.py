@@ -10,9 +10,11 @@ from loomctl.drive import signs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SAME = 5  # times that a call with the same result is borne
+TELL, END = "tell", "end"
 _MOST_DENIED = 50
-_PERIODS = ((2, 4), (3, 4))  # so many calls in turn, so many times
+# Calls in turn that are the same again, with the same results: how many, and after how many rounds the assistant is
+# told, which it reads with the next result, and ended.
+_LOOPS = ((1, 4, 6), (2, 3, 4), (3, 3, 4))
 
 
 class Limits(NamedTuple):
@@ -45,7 +47,7 @@ class Watch:
         self.sizes: dict[str, signs.Used] = {}
         self._open: dict[str, signs.Call] = {}
         self._done: deque[str] = deque(maxlen=12)
-        self._told = ""
+        self._told = set[str]()
 
     @property
     def tokens(self) -> int:
@@ -102,23 +104,16 @@ class Watch:
         self.last = max(self.last, now)
 
     def loop(self) -> str:
-        """Name the call, or the calls, that go round and round; empty where none does."""
+        """Say what is to be done of calls that go round and round: TELL, once for the same calls, then END."""
         done = list(self._done)
-        if len(done) >= SAME and len(set(done[-SAME:])) == 1:
-            return done[-1]
-        for period, times in _PERIODS:
-            last = done[-period * times :]
-            if len(last) == period * times and last == last[:period] * times:
-                return "\0".join(sorted(set(last)))
+        for period, tell_at, end_at in _LOOPS:
+            last = done[-period:]
+            if done[-period * end_at :] == last * end_at:
+                return END
+            if done[-period * tell_at :] == last * tell_at and self._told != set(last):
+                self._told = set(last)
+                return TELL
         return ""
-
-    def is_new_loop(self) -> bool | None:
-        """Tell of a loop whether it is told of for the first time; None where there is none."""
-        found = self.loop()
-        if not found:
-            return None
-        is_new, self._told = found != self._told, found
-        return is_new
 
     def due(self, limits: Limits, now: float) -> tuple[str, float]:
         """Give what the turn is to be ended for, empty for nothing yet, and in how many seconds to look again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loomctl.drive import signs
-from loomctl.drive.watch import SAME, Limits, Watch
+from loomctl.drive.watch import END, TELL, Limits, Watch
 from tests.helpers.tables import each
 
 
@@ -12,32 +12,29 @@ def call(watch: Watch, number: int, key: str, result: str, now: float = 0) -> No
     watch.saw(signs.Result(f"c{number}", result), now)
 
 
+A, B, C = ("a", "x"), ("b", "y"), ("c", "z")
+
+
 @each(
-    "calls, loops",
+    "calls, told, ended",
     [
-        ([("a", "x")] * (SAME - 1), False),
-        ([("a", "x")] * SAME, True),
-        ([("a", str(number)) for number in range(20)], False),  # the same call with another result is no loop
-        ([("a", "x"), ("b", "y")] * 4, True),
-        ([("a", "x"), ("b", "y")] * 3, False),
-        ([("a", "x"), ("b", "y"), ("c", "z")] * 4, True),
-        ([("a", "x")] * 4 + [("b", "y")] + [("a", "x")] * 4, False),
+        ([A] * 3, [], None),
+        ([A] * 6, [4], 6),
+        ([("a", str(number)) for number in range(20)], [], None),  # the same call with another result is no loop
+        ([A, B] * 4, [6], 8),
+        ([A, B, C] * 4, [9], 12),
+        ([A] * 4 + [B] + [A] * 4, [4], None),
+        ([A] * 5 + [B] * 5, [4, 9], None),
     ],
 )
-def test_a_loop_is_the_same_with_the_same_result(calls: list[tuple[str, str]], loops: bool) -> None:
-    watch = Watch(0)
-    for number, (key, result) in enumerate(calls):
-        call(watch, number, key, result)
-    assert bool(watch.loop()) is loops
-
-
-def test_a_loop_is_new_once() -> None:
+def test_a_loop_is_told_once_then_ended(calls: list[tuple[str, str]], told: list[int], ended: int | None) -> None:
     watch = Watch(0)
     seen = []
-    for number in range(7):
-        call(watch, number, "a", "x")
-        seen.append(watch.is_new_loop())
-    assert seen == [None] * (SAME - 1) + [True, False, False]
+    for number, (key, result) in enumerate(calls, 1):
+        call(watch, number, key, result)
+        seen.append((number, watch.loop()))
+    assert [number for number, what in seen if what == TELL] == told
+    assert next((number for number, what in seen if what == END), None) == ended
 
 
 @each(

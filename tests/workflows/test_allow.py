@@ -19,7 +19,6 @@ from loomctl.workflows import check, workflow_files
 from loomctl.workflows.resolve import merge
 from loomctl.workflows.workflow import build_plan
 from tests.helpers.scenes import CHECKOUT, Json, Scene
-from tests.helpers.tables import each
 from tests.helpers.verbs import begin
 
 BUILD = "Bash(npm run build:*)"
@@ -44,23 +43,6 @@ def plan_of(raw: Json) -> Json:
     return build_plan(raw, plan_id="p", created_at="", sources=[])
 
 
-@each(
-    "key, rules",
-    [
-        ("build/make", ("Bash(git log:*)", "Write", BUILD)),
-        ("build/fan", ("Bash(git log:*)", "Write", "WebSearch", "Bash(curl:*)", "Bash(node:*)")),
-        ("build/fan.api.look", ("Bash(git log:*)", "Write", "WebSearch", "Bash(curl:*)")),
-        ("build/say", ("Bash(git log:*)", "Write")),
-        ("build/nowhere", ("Bash(git log:*)", "Write")),
-    ],
-)
-def test_a_step_has_the_workflow_s_rules_and_its_own_each_once(key: str, rules: tuple[str, ...]) -> None:
-    """A branch's step has its parallel step's too; that one, at which the assistant stands, has its branches'."""
-    plan = plan_of(WORKFLOW)
-    assert frozen_plan.allowances(plan, key) == rules
-    assert frozen_plan.allowances({"phases": [], "whole": plan}, key) == rules  # a branch that is seen as a run
-
-
 def test_a_plan_lists_them_in_order_and_one_without_them_has_none() -> None:
     assert [(one["step"], one["allow"]) for one in frozen_plan.allowed(plan_of(WORKFLOW))] == [
         ("", "Bash(git log:*)"),
@@ -82,7 +64,8 @@ def test_a_child_adds_to_its_parent_s_and_its_own_step_is_its_own() -> None:
     child["phases"] = {"build": {"steps": [{"id": "make", "prompt": "Make it.", "allow": ["Read"]}, STEPS[2]]}}
     plan = plan_of(merge([("w", WORKFLOW), ("c", child)]))
     assert plan["allow"] == ["Bash(git log:*)", "Write", "Edit"]
-    assert frozen_plan.allowances(plan, "build/make") == ("Bash(git log:*)", "Write", "Edit", "Read")
+    rules = [(one["step"], one["allow"]) for one in frozen_plan.allowed(plan)]
+    assert rules[:4] == [("", "Bash(git log:*)"), ("", "Write"), ("", "Edit"), ("build/make", "Read")]
     plain = plan_of(merge([("w", WORKFLOW), ("c", {"id": "c", "extends": "w"})]))
     assert frozen_plan.allowed(plain) == frozen_plan.allowed(plan_of(WORKFLOW))
 
@@ -97,8 +80,12 @@ def test_dot_says_it_between_commas_that_stand_in_no_brackets(scene: Scene) -> N
     }"""
     scene.write(".loom/workflows/drawn.dot", text)
     started = start.start(scene.space(), "add dark mode", workflow="drawn")
-    assert frozen_plan.allowances(started.run.plan, "main/make") == ("Read", "Write", "Bash(npm test:*)", "Edit(a, b)")
-    assert frozen_plan.allowances(started.run.plan, "main/say") == ("Read",)
+    assert [(one["step"], one["allow"]) for one in frozen_plan.allowed(started.run.plan)] == [
+        ("", "Read"),
+        ("main/make", "Write"),
+        ("main/make", "Bash(npm test:*)"),
+        ("main/make", "Edit(a, b)"),
+    ]
 
 
 VALUES = st.one_of(
@@ -112,8 +99,8 @@ def test_schema_and_code_judge_every_rule_alike_and_a_plan_s_are_looked_at_again
     """A plan on disk is anybody's: what is no rule is none, and no rule is an option of a command line."""
     fits = Draft202012Validator(SCHEMA).is_valid(rules)
     assert fits is all(frozen_plan.is_rule(one) for one in rules)
-    found = frozen_plan.allowances({"phases": [], "allow": rules}, "build/make")
-    assert list(found) == list(dict.fromkeys(one for one in rules if frozen_plan.is_rule(one)))
+    found = [one["allow"] for one in frozen_plan.allowed({"phases": [], "allow": rules})]
+    assert found == [one for one in rules if frozen_plan.is_rule(one)]
     assert not any(one.startswith("-") or "\n" in one for one in found)
 
 
@@ -133,15 +120,15 @@ def test_a_workflow_of_the_project_lets_nothing_until_somebody_trusts_it(scene: 
     begin(scene, {"id": "one", "allow": ["Bash(*)"]}, "two", allow=["Write"])
     space = scene.space()
     run = space.store.read(scene.run_dir.name)
-    assert command_steps.rules_for(space, run, "build/one") == ()
+    assert command_steps.trusted_rules(space, run) == ()
     assert [one["allow"] for one in command_steps.untrusted_allowances(space, run)] == ["Write", "Bash(*)"]
     assert command_steps.untrusted(space, run) == []  # no command waits for it, so the run goes on without
     assert command_steps.trust(space, run, []) == ""
-    assert command_steps.rules_for(space, run, "build/one") == ("Write", "Bash(*)")
+    assert command_steps.trusted_rules(space, run) == ("Write", "Bash(*)")
     assert command_steps.untrusted_allowances(space, run) == []
     scene.edit_plan(allow=["Write", "Bash(*)"])
     run = space.store.read(run.run_id)
-    assert command_steps.rules_for(space, run, "build/two") == ()  # it is not what was trusted
+    assert command_steps.trusted_rules(space, run) == ()  # it is not what was trusted
 
 
 @pytest.mark.parametrize("lets", [False, True])
@@ -167,7 +154,7 @@ def test_the_bundle_s_own_is_trusted_and_beside_an_allowed_test_command_nothing_
     theirs = [{"id": "tiny", "path": "{project_root}/.loom/workflows/tiny.json", "sha256": ""}]
     for sources, rules in (([*own, *theirs], ()), (theirs, ()), (own, ("Write",))):
         assert command_steps.trust_what_is_allowed(space, run, sources) == ""
-        assert command_steps.rules_for(space, run, "build/one") == rules
+        assert command_steps.trusted_rules(space, run) == rules
 
 
 # ---- Shown.
@@ -210,7 +197,7 @@ def test_run_says_so_and_trust_shows_all_of_it_before_it_agrees(letting: Scene) 
     )
     space = letting.space()
     run = space.store.read(letting.run_dir.name)
-    assert command_steps.rules_for(space, run, "build/say") == ("Bash(git log:*)", "Write")
+    assert command_steps.trusted_rules(space, run)[:2] == ("Bash(git log:*)", "Write")
     document = letting.loomctl("trust", letting.handle, "--yes", "--json", session=None).ends().json
     assert document["allow"][0] == {"step": "", "allow": "Bash(git log:*)"}
     assert letting.loomctl("run", "again", "--workflow", "tiny", "--json").json["allow"] == document["allow"]

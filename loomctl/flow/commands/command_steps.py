@@ -123,12 +123,13 @@ def untrusted_allowances(space: Workspace, run: Run) -> list[dict[str, str]]:
     return allowed if allowed and not is_trusted(space, run) else []
 
 
-def rules_for(space: Workspace, run: Run, step_id: str) -> tuple[str, ...]:
-    """Give what an assistant may use at a step without being asked: what the plan says, as far as it is trusted here.
+def trusted_rules(space: Workspace, run: Run) -> tuple[str, ...]:
+    """Give what an assistant may use without being asked: what the plan says, as far as it is trusted here.
 
-    A run whose commands cannot be filled in here is not trusted.
+    It is that of all steps, for an assistant's process goes from one to the next. A run whose commands cannot be filled
+    in here is not trusted.
     """
-    rules = frozen_plan.allowances(run.plan, step_id)
+    rules = tuple(dict.fromkeys(one["allow"] for one in frozen_plan.allowed(run.plan)))
     try:
         return rules if rules and is_trusted(space, run) else ()
     except LoomError:

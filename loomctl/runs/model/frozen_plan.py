@@ -270,23 +270,6 @@ def is_rule(text: object) -> bool:
     )
 
 
-def allowances(plan: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Give what a step lets the assistant use without being asked, as its plan says: the workflow's, then its own.
-
-    A parallel step has what its branches' steps have, a branch's step what the parallel one has. Nothing here says
-    that this machine trusts any of it.
-    """
-    whole = plan.get("whole") or plan
-    steps: list[Mapping[str, Any]] = [whole]
-    for place in places(whole):
-        within = inner(place)
-        if place.key == key:
-            steps += [place.step, *(one.step for one in within)]
-        elif found := [one.step for one in within if one.key == key]:
-            steps += [place.step, *found]
-    return tuple(dict.fromkeys(rule for one in steps for rule in one.get("allow") or () if is_rule(rule)))
-
-
 def allowed(plan: Mapping[str, Any]) -> list[dict[str, str]]:
     """List all that a plan lets an assistant use, as `{step, allow}`; step: empty for what holds for all of them."""
     whole = plan.get("whole") or plan
