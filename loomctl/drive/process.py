@@ -59,6 +59,8 @@ class Hand:
 
     def __init__(self, command: Sequence[str], order: Order, environ: Mapping[str, str]) -> None:
         self._buffer, self._skips = bytearray(), False
+        self._selector, self.is_open = selectors.DefaultSelector(), False
+        self._last_words = ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as it runs
         self._whole = bool(order.prompt)
         self.exit_code: int | None = None  # once it has ended by itself
@@ -86,7 +88,6 @@ class Hand:
             raise OSError(int(number[1:] or 0) if number[1:].isdigit() else 0, why or "its keeper ended", command[0])
         self.pid = int(said)
         os.set_blocking(self._reading, False)
-        self._selector = selectors.DefaultSelector()
         self._selector.register(self._reading, selectors.EVENT_READ)
         self.is_open = True
 
@@ -154,7 +155,7 @@ class Hand:
 
     def tree(self, spare: Collection[int] = ()) -> list[psutil.Process]:
         """Give what runs of it. spare: without these and their descendants."""
-        every = {one.pid: one for one in psutil.Process().children(recursive=True) if one.pid != self.keeper}
+        every = {one.pid: one for one in psutil.Process().children(recursive=True) if _runs(one, but=self.keeper)}
         if sys.platform != "linux":  # nobody adopts what lost its parent
             every |= {one.pid: one for one in _marked(self._mark.__eq__)}
         if not spare:
@@ -177,12 +178,26 @@ class Hand:
             with contextlib.suppress(OSError):
                 os.close(one)
         self._control = self._reading = self._told = -1
+        self.last_words()
+        self._errors.close()
+        self._selector.close()
+        self.is_open = False
 
     def last_words(self) -> str:
         """Give the end of what it printed on standard error."""
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - _LAST_WORDS))
-        return self._errors.read().decode("utf-8", "replace").strip()
+        if not self._errors.closed:
+            size = self._errors.seek(0, os.SEEK_END)
+            self._errors.seek(max(0, size - _LAST_WORDS))
+            self._last_words = self._errors.read().decode("utf-8", "replace").strip()
+        return self._last_words
+
+
+def _runs(process: psutil.Process, but: int) -> bool:
+    """Tell of a process whether it runs, and has not only to be reaped. but: the number of one that does not count."""
+    try:
+        return process.pid != but and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _parents(process: psutil.Process) -> list[psutil.Process]:
