@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.node import compiled, node
 from tests.e2e.clients.typed import TypedTalk, session_in
 from tests.e2e.terminal import Terminal
 
@@ -40,7 +41,7 @@ class Gemini(Client):
 
     @property
     def words(self) -> list[str]:
-        return ["node", str(self.program("@google", "gemini-cli", "bundle", "gemini.js"))]
+        return [str(node()), str(self.program("@google", "gemini-cli", "bundle", "gemini.js"))]
 
     def prepare(self) -> None:
         super().prepare()
@@ -64,7 +65,7 @@ class Gemini(Client):
             return super().environment()
         api = {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": self.model.url}
         own = {"GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_TRUST_WORKSPACE": "true", "NO_COLOR": "1"}
-        return {**super().environment(), **api, **own}
+        return {**super().environment(), **api, **own, **compiled()}
 
     def install(self) -> None:
         """Link the extension, and allow `loomctl`."""
@@ -73,7 +74,7 @@ class Gemini(Client):
         (folder / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         (folder / "policies" / "others.toml").write_text(OTHERS, encoding="utf-8")
         self.loomctl("plugin", "install", "gemini", "--yes")
-        self.command(*self.words, "extensions", "link", str(self.bundle), "--consent")
+        self.command(*ONCE, *self.words, "extensions", "link", str(self.bundle), "--consent")
 
     def silence_hooks(self) -> None:
         """Switch them off in the user's settings."""

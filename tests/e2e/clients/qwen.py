@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from tests.e2e.clients.client import Client, Talk, Turn
 from tests.e2e.clients.models import Says
+from tests.e2e.clients.node import compiled, node
 from tests.e2e.clients.typed import TypedTalk, session_in
 from tests.e2e.terminal import Terminal
 
@@ -44,12 +43,7 @@ class Qwen(Client):
 
     @property
     def words(self) -> list[str]:
-        return [str(self.node), str(self.program("@qwen-code", "qwen-code", "cli.js"))]
-
-    @property
-    def node(self) -> Path:
-        cache = Path(os.environ["LOOM_TEST_CACHE"])
-        return next(cache.glob("node-22/node_modules/node-*/bin/node"))
+        return [str(node()), str(self.program("@qwen-code", "qwen-code", "cli.js"))]
 
     def prepare(self) -> None:
         super().prepare()
@@ -72,11 +66,10 @@ class Qwen(Client):
         return {
             **own,
             **api,
-            "PATH": f"{self.node.parent}:{own['PATH']}",
+            "PATH": f"{node().parent}:{own['PATH']}",
             "NO_COLOR": "1",
             "QWEN_CODE_SUPPRESS_YOLO_WARNING": "1",
-            # What node compiled of it stays for its next start.
-            "NODE_COMPILE_CACHE": str(Path(os.environ["LOOM_TEST_CACHE"], "compiled-by-node")),
+            **compiled(),
         }
 
     def install(self) -> None:
@@ -84,7 +77,7 @@ class Qwen(Client):
         (self.home / ".qwen").mkdir()
         (self.home / ".qwen" / "settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
         self.loomctl("plugin", "install", "qwen", "--yes")
-        link = [*self.words, "extensions", "link", str(self.bundle)]
+        link = [*ONCE, *self.words, "extensions", "link", str(self.bundle)]
         self.command("sh", "-c", 'echo y | "$@"', "sh", *link)  # it has no option to consent
 
     def silence_hooks(self) -> None:
