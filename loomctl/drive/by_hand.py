@@ -48,7 +48,7 @@ class Command:
 
     INSTALL = "behind -- stands a command as a shell would find it"
     TAKES_RULES = TELLS_COST = NAMES_CONVERSATIONS = False
-    WIDENED = ""
+    WIDENED = SILENT = ""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)

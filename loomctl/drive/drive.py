@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import costs, ends, life, pencil, process, rules, signs
 from loomctl.drive.process import Hand, Order
@@ -24,8 +24,9 @@ from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from loomctl.drive.dialect import Dialect
     from loomctl.drive.signs import Sign
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
@@ -42,26 +43,6 @@ _LOOPS = (
     "and say what is missing. Once more, and the turn is ended."
 )
 _TICK = 0.5  # seconds between two looks at what nobody tells of
-
-
-class Dialect(Protocol):
-    """An assistant without a person (`hosts.headless`).
-
-    INSTALL: how one gets it, in words; TAKES_RULES: whether it can be told what to allow; WIDENED: in words, where
-    that stands else; NAMES_CONVERSATIONS: whether their ids can be chosen; TELLS_COST: whether it says what it costs.
-    """
-
-    INSTALL: str
-    TAKES_RULES: bool
-    WIDENED: str
-    NAMES_CONVERSATIONS: bool
-    TELLS_COST: bool
-
-    def command(self, order: Order) -> list[str]:
-        """Give the command line of a turn."""
-
-    def read(self, line: bytes) -> Iterator[Sign]:
-        """Read one line of its output."""
 
 
 class Driver:
@@ -342,6 +323,7 @@ class Driver:
         """Take up a sign; gives what the turn is to be ended for."""
         denied = len(watch.denied)
         watch.saw(sign, time.monotonic())
+        self._session_id = watch.session_id or self._session_id  # some hosts give conversations their names
         if len(watch.denied) > denied:
             self._note_denied(watch)
         if isinstance(sign, signs.Used):
@@ -406,7 +388,9 @@ class Driver:
     def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:
         """Say how a turn ended, and write it down."""
         turn = self._outcome(hand, watch, why)
-        self._session_id = watch.session_id or self._session_id
+        began = time.time() - (time.monotonic() - watch.began)
+        if watch.session_id and life.is_without_hooks(self._space.local, began):
+            self._add_note(self._dialect.SILENT)
         told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": self._used(watch)}
         told |= {"conversation": self._session_id or None}
         told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
@@ -473,7 +457,10 @@ class Driver:
         self._saved = stand.over
         made = work.snapshot(self._space, self._run_id)
         for note in made.notes if made is not None else ():
-            self._notes += [note] if note not in self._notes else []
+            self._add_note(note)
+
+    def _add_note(self, note: str) -> None:
+        self._notes += [note] if note not in self._notes else []
 
     def _stop(self) -> str:
         """Give how soon to end, as its user or another session asked; empty where nobody did."""

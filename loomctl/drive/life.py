@@ -31,6 +31,11 @@ def last_sign(local: Local, run: Run, conversation: str, processes: Iterable[psu
     return max((at for at in found if at <= now + 1), default=0.0)
 
 
+def is_without_hooks(local: Local, since: float) -> bool:
+    """Tell whether no hook of Loom's has fired in this project since a time, in seconds since 1970."""
+    return all(beat.at < since for beat in launcher_files.beats(local.folder).values())
+
+
 def _in_run(folder: str) -> Iterator[float]:
     for path in _files(folder):
         if os.path.basename(path) not in _DRIVERS_OWN:

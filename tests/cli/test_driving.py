@@ -46,7 +46,8 @@ def test_without_a_terminal_there_is_a_line_for_each_thing_that_happens(fake: Fa
     begun(fake)
     out, err = fake.drives(fake.scene.handle)
     assert out == f"Loom: {fake.scene.handle}: the run is completed\n  loomctl report {fake.scene.handle}\n"
-    first, *others = err.splitlines()
+    first, *others, last = err.splitlines()
+    assert last == "loomctl: no hook of Loom has run in this Claude Code session; see loomctl doctor"  # it has none
     assert first == "turn 1 begins, in a new conversation"
     assert others[0] == "step build/one"
     assert others[-1].startswith("turn 1 ended after ")

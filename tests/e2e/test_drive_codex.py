@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -25,12 +26,16 @@ class Drive:
 
     def __init__(self, codex: Codex) -> None:
         self.codex = codex
-        program = codex.home / ".local" / "bin" / "codex"
-        trusted = " ".join(codex.trusted)
-        program.write_text(f'#!/bin/sh\nverb=$1; shift\nexec {codex.binary} "$verb" {trusted} "$@"\n', encoding="utf-8")
-        program.chmod(0o755)
+        self.trust(" ".join(codex.trusted))
         flow(codex, 2)
         self.asked = self.asks()
+
+    def trust(self, trusted: str) -> None:
+        """Put it on PATH. trusted: the options by which it calls Loom's hooks."""
+        program = self.codex.home / ".local" / "bin" / "codex"
+        lines = ["#!/bin/sh", "verb=$1; shift", f'exec {self.codex.binary} "$verb" {trusted} "$@"', ""]
+        program.write_text("\n".join(lines), encoding="utf-8")
+        program.chmod(0o755)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -124,3 +129,27 @@ def test_what_the_api_refuses_is_not_asked_again(drive: Drive) -> None:
     assert "400" in said
     assert "the model is not there" in said
     assert drive.asks() == drive.asked + 1
+
+
+@pytest.mark.parametrize("what", ["a tool", "the API"])
+def test_what_hangs_is_ended_with_all_that_it_started(drive: Drive, what: str) -> None:
+    """Nothing is left of it, nor of what its tools started in sessions of their own."""
+    marker = f"33{os.getpid() % 100_000:05d}"
+    hangs = Says(shell=f"(setsid sleep {marker} &); sleep {marker}") if what == "a tool" else Says("late", seconds=60)
+    drive.codex.model.script([TAKES_UP, hangs])
+    began = time.monotonic()
+    said = drive.finished("two things", "--workflow", "flow", "--silence", "3s", "--max-time", "12s", code=9)
+    assert time.monotonic() - began < 3 + 15
+    assert "nothing was heard" in said
+    assert not drive.codex.living(marker)
+    assert not drive.codex.living("codex")
+    assert drive.events("turn.ended")[0]["properties"]["class"] == "infra"
+
+
+def test_hooks_that_are_not_trusted_are_named(drive: Drive) -> None:
+    """Codex CLI skips them without a word; its assistant can end steps all the same."""
+    drive.trust("")
+    done = Says(shell="loomctl done --outcome succeeded <<'LOOM'\nDone as asked.\nLOOM")
+    drive.codex.model.script([TAKES_UP, done, done, "Both are done."])
+    said = drive.finished("two things", "--workflow", "flow")
+    assert "no hook of Loom has run in this Codex CLI session; trust them with /hooks" in said

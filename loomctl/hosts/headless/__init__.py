@@ -12,7 +12,7 @@ from loomctl.hosts import table
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
-    from loomctl.drive.drive import Dialect
+    from loomctl.drive.dialect import Dialect
 
 _KNOWN = {table.CLAUDE.name: "claude", table.CODEX.name: "codex"}
 _HELP = "loomctl drive --help"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import signs
+from loomctl.hosts import signs as hook_signs
+from loomctl.hosts import table
 from loomctl.kit import digests, quick_json
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import one_line
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "claude"
 INSTALL = "`npm install -g @anthropic-ai/claude-code` installs it"
+SILENT = hook_signs.said(table.CLAUDE)
 TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = True
 WIDENED = ""
 # What it needs for Loom itself, what looks and changes nothing, and edits in the folder that it is started in.

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import signs
+from loomctl.hosts import signs as hook_signs
 from loomctl.hosts import table
 from loomctl.hosts.dialects import codex
 from loomctl.kit import digests, quick_json
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "codex"
 INSTALL = "`npm install -g @openai/codex` installs it"
+SILENT = hook_signs.said(table.CODEX)
 TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = False
 WIDENED = "[sandbox_workspace_write] in ~/.codex/config.toml says what its sandbox lets it write and reach"
 _TOKENS = ("input_tokens", "output_tokens")  # of the first, those from its cache are a part
