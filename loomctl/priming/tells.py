@@ -109,7 +109,7 @@ def review(space: Workspace, run_id: str, state: Mapping[str, Any], by: str) -> 
     if not known:
         return
     marks = [mark for one in known for mark in one.marks]
-    seen = _seen(space, marks, patience=_PATIENCE if by in _SURE else 0)
+    seen = _seen(space, known, patience=_PATIENCE if by in _SURE else 0)
     stage = _stage(state)
     with tells.lock(local, run_id, HOOK_PATIENCE):
         for one in tells.read(local, run_id):
@@ -126,7 +126,7 @@ def _settle(space: Workspace, run_id: str, tell: Tell, seen: Collection[str] | N
         tells.drop(local, run_id, tell)
     elif arrived:
         own = {"session_id": space.caller.session_id, "process": _process(space)}
-        is_own = last.get("session_id") == space.caller.session_id
+        is_own = _is_own(space, tell)
         if tell.ending != KEPT or not is_own:
             handed = tell.handed if is_own else [*tell.handed, {**last, **own}]
             tells.put(local, run_id, tell._replace(ending=KEPT, handed=handed))
@@ -142,7 +142,7 @@ def _arrived(
     """Tell whether this conversation has a message; None where that cannot be known yet."""
     if seen is not None and any(mark in seen for mark in tell.marks):
         return True
-    if space.caller.host == TERMINAL or last.get("session_id") != space.caller.session_id:
+    if space.caller.host == TERMINAL or not _is_own(space, tell):
         return False  # who reads a command's output is shown it with the step each time
     if tell.ending == KEPT:  # a compaction took it from what can be seen
         return True
@@ -160,10 +160,23 @@ def _is_same(known: object, now: Mapping[str, Any]) -> bool:
     return processes.same(known, now)
 
 
-def _seen(space: Workspace, marks: Sequence[str], *, patience: float) -> Collection[str] | None:
-    """Give the marks that stand in the conversation; None where nobody can see it."""
-    sent = space.caller.conversation.sent(marks, (), patience=patience)
-    return sent.slips if sent is not None else space.caller.conversation.holds(marks) or None
+def _seen(space: Workspace, known: Sequence[Tell], *, patience: float) -> Collection[str] | None:
+    """Give the marks that stand in the conversation; None where nobody can see it.
+
+    patience: seconds for which those are waited for that it was given last. One that it has is not looked for again.
+    """
+    open_ones = [one for one in known if one.ending != KEPT or not _is_own(space, one)]
+    due = [one.marks[-1] for one in open_ones if one.marks and _is_own(space, one)]
+    others = [mark for one in open_ones for mark in one.marks]
+    if not others:
+        return ()
+    sent = space.caller.conversation.sent(due, others, patience=patience)
+    return sent.slips if sent is not None else space.caller.conversation.holds(others) or None
+
+
+def _is_own(space: Workspace, tell: Tell) -> bool:
+    """Tell whether the caller's session was given a message last."""
+    return bool(tell.handed) and tell.handed[-1].get("session_id") == space.caller.session_id
 
 
 def _process(space: Workspace) -> dict[str, Any]:
