@@ -291,6 +291,17 @@ def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
     return "\n".join([*preambles.note_told(space, made), made.text])
 
 
+def look_for_words(space: Workspace, run: Run) -> None:
+    """Let what the user told the run wait again, where this conversation has it not: the next hook gives it (D76)."""
+    if tells.are_there(space.store.local, run.run_id):
+        from loomctl.priming import tells as words  # most runs are told nothing
+
+        try:
+            words.review(space, run.run_id, run.state, words.COMMAND)
+        except (LoomError, OSError):  # `loomctl next` looks, too
+            pass
+
+
 def user_said(space: Workspace, run: Run, printed: str | None = None) -> str:
     """Give what the user told the run, behind what a command prints beside; empty where nothing waits (D76).
 

@@ -252,6 +252,7 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
         output.document(_resumed_document(space, taken))
     elif later:
         prime_run.add_to_owed(space, [*taken.differences, *taken.notes])
+        answer.look_for_words(space, taken.run)
         output.text(_body(taken.run))
     else:
         lines = [f"Loom: resumed {taken.run.handle}"]
