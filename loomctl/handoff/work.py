@@ -282,10 +282,10 @@ class _Saving:
                 continue
             folder = os.path.dirname(path)
             if folder not in real:
-                whole = os.path.join(self._top, folder)
+                whole = f"{self._top}/{folder}"
                 real[folder] = os.path.realpath(whole) == whole
             try:
-                status = os.lstat(os.path.join(self._top, path))
+                status = os.lstat(f"{self._top}/{path}")
             except OSError:
                 status = None
             if status is not None and real[folder]:  # what is behind a link is not there, as git sees it
