@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from loomctl.cli import command_line, drive_screen, output
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
+from loomctl.cli.notice import Notice
 from loomctl.cli.run import ask_trust
 from loomctl.drive import by_hand, drive, process
 from loomctl.drive.watch import Limits
@@ -143,7 +144,8 @@ def drive_command(
     for line in ask_trust(space, run, as_json=as_json):
         output.note(line)
     allow = (*allow, *command_steps.trusted_rules(own, run))
-    show = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
+    screen = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
+    show = drive_screen.Shown(screen, Notice(space.settings.notify))
     around = table.for_another(os.environ)
     if words is not None:
         driver: Driver = by_hand.ByHand(own, run_id, words, limits, word=word, environ=around, show=show)

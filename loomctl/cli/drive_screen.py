@@ -18,6 +18,7 @@ from loomctl.runs.model import visits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from loomctl.cli.notice import Notice
     from loomctl.drive.seen import Ended, Seen
     from loomctl.drive.watch import Watch
 
@@ -30,6 +31,27 @@ _ASKED = {
     "turn": "Ends after this turn: another session asked for the run.",
 }
 _KEYS = "Ctrl-C ends it after this step, twice now."
+
+
+class Shown:
+    """A drive on its screen, with a call for its user where they are needed."""
+
+    def __init__(self, screen: Told | Lines, notice: Notice) -> None:
+        self._screen, self._notice = screen, notice
+
+    def __call__(self, seen: Seen) -> None:
+        """Show a look at the run."""
+        self._screen(seen)
+        self._notice(seen)
+
+    def ended(self, ended: Ended, command: str) -> None:
+        """Say how the drive ended. command: the next one."""
+        self._screen.ended(ended, command)
+        self._notice.ended(ended, command)
+
+    def close(self) -> None:
+        """Leave the screen as it is to stay."""
+        self._screen.close()
 
 
 class Told:

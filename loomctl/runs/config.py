@@ -31,8 +31,8 @@ class Settings(NamedTuple):
     clean` leaves things (D56); None: for ever; that of environments is the user's word alone. reduce_live: `large` or
     `off`; reduce_live_threshold: characters; reduce_tools: the same two for tools by name (D48); reduce_rules: how
     calls of other tools are reduced, as `tool_steps.of_settings` reads them. test_command: empty where the project says
-    that it has none, None where it says nothing. warnings: `(code, message)` for what could
-    not be used.
+    that it has none, None where it says nothing. notify: what calls the user, by their word alone. warnings:
+    `(code, message)` for what could not be used.
     """
 
     hook_budget: int = 38000
@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     reduce_tools: dict[str, Any] = {}  # noqa: RUF012 - never changed
     reduce_rules: tuple[dict[str, Any], ...] = ()
     test_command: str | None = None
+    notify: str | None = None
     warnings: tuple[tuple[str, str], ...] = ()
 
 
@@ -60,7 +61,7 @@ _NUMBERS = {
 _RETENTION, _REDUCE = "retention", "reduce"
 _DAYS = ("retention.outputs_days", "retention.local_days")
 _REDUCING = ("reduce.live", "reduce.tools", "reduce.rules")
-_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING)
+_USER = (*_NUMBERS, "default_workflow", "extra_roots", *_DAYS, "retention.environments_days", *_REDUCING, "notify")
 _PROJECT = (*_NUMBERS, "default_workflow", "commit_runs", "test_command", *_DAYS, *_REDUCING)
 _MOST_DAYS, _MOST_RULES = 36500, 100
 _LIVE = ("large", "off")
@@ -330,6 +331,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "commit_runs": (lambda value: isinstance(value, bool), "true or false"),
     "default_workflow": (lambda value: isinstance(value, str) and bool(value), "a workflow's id or path"),
     "extra_roots": (_are_roots, "a list of absolute folders"),
+    "notify": (is_test_command, f"a command in one line of at most {LONGEST_COMMAND} characters; '' for silence"),
     "test_command": (is_test_command, f"a command in one line of at most {LONGEST_COMMAND} characters; '' for none"),
 }
 
