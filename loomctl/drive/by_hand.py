@@ -17,9 +17,10 @@ from loomctl.flow import preambles, prompts, resume
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import utf8_bytes
-from loomctl.priming import memory_of_session, prime_run
+from loomctl.priming import memory_of_session, prime_run, tells
 from loomctl.priming.slip import Budget
 from loomctl.runs import stages
+from loomctl.runs.machine import tells as tells_files
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import branches, triggers
 
@@ -133,10 +134,16 @@ class ByHand(Driver):
         if branch is None:
             made = memory_of_session.record(self._space, self._run_id, made)
         step, _ = preambles.opening(self._space, run, run.state, place, entry["visit"])
-        parts = [made.text, prompts.told(step), _ENDING]
+        said = tells.give(self._conversation(self._turn + 1), self._run_id, tells.COMMAND, ROOM)
+        parts = [made.text, prompts.told(step), said.text, _ENDING]
         if self._repair[0] == entry["stage"]:
             parts += [_AGAIN, prompts.told(self._repair[1])]
         return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+    def _conversation(self, turn: int) -> Workspace:
+        """Give the workspace of the turn's own conversation: what its user tells is given to each that is new (D76)."""
+        caller = self._space.caller
+        return self._space._replace(caller=caller._replace(session_id=f"{caller.session_id}-{turn}"))
 
     def _ordered(self, order: Order) -> tuple[Order, Mapping[str, str]]:
         assert self._step is not None  # no turn is played without one
@@ -169,6 +176,9 @@ class ByHand(Driver):
                 raise
             return
         self._repair = (step.stage, driven.repair) if driven.ended is None else ("", "")
+        if tells_files.are_there(self._space.store.local, self._run_id):
+            state = self._space.store.read_state(self._run_id)
+            tells.review(self._conversation(self._turn), self._run_id, state, tells.COMMAND)
 
 
 def _branch(run: Run) -> str | None:

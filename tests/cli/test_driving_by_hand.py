@@ -130,8 +130,9 @@ def test_a_command_that_gives_no_result_leads_nowhere(hand: Hand) -> None:
     assert "2 turns in a row led nowhere" in said
     assert hand.scene.state["status"] == "awaiting_feedback"
     hand.drive("echo 'It hangs.'", code=9)  # a question needs its answer first
-    hand.scene.loomctl("resume", hand.scene.handle, session=None)
-    assert "completed" in hand.drive("echo 'It hangs.'")
+    hand.scene.loomctl("tell", hand.scene.handle, "Say whether it hangs.", session=None).ends()
+    assert "completed" in hand.drive(f"{KEEPS} echo 'It hangs.'")
+    assert "Say whether it hangs." in hand.seen("one-0")
 
 
 @pytest.mark.slow
@@ -193,6 +194,17 @@ def test_the_command_knows_its_step_and_may_end_it_itself(hand: Hand) -> None:
     assert hand.scene.state["context"]["lamp"] == "blue"
     assert [hand.result(number).strip() for number in (1, 2)] == ["By my own word."] * 2
     assert len(hand.turns()) == 2
+
+
+@pytest.mark.slow
+def test_what_its_user_tells_is_in_the_next_prompt_of_the_step(hand: Hand) -> None:
+    """Each command is a new conversation: one that is tried again is told again, and the next step's is not."""
+    hand.begin(ONE, TWO)
+    hand.scene.loomctl("tell", hand.scene.handle, "Use the blue one.", session=None).ends()
+    hand.drive(f"{KEEPS} test -f once || {{ touch once; exit 1; }}; echo 'It hangs.'")
+    assert hand.seen("one-0").count("Use the blue one.") == hand.seen("one-1").count("Use the blue one.") == 1
+    assert "Use the blue one." not in hand.seen("two-2")
+    assert "The user says, for this step:" in hand.seen("one-0")
 
 
 @pytest.mark.slow
