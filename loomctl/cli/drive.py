@@ -143,7 +143,10 @@ def drive_command(
     run = own.store.read(run_id)
     for line in ask_trust(space, run, as_json=as_json):
         output.note(line)
-    allow = (*allow, *command_steps.trusted_rules(own, run))
+    asked_for = command_steps.trusted_rules(own, run)
+    if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
+        output.note(said)
+    allow = (*allow, *asked_for)
     screen = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
     show = drive_screen.Shown(screen, Notice(space.settings.notify))
     around = table.for_another(os.environ)

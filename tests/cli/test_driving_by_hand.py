@@ -208,6 +208,13 @@ def test_what_its_user_tells_is_in_the_next_prompt_of_the_step(hand: Hand) -> No
 
 
 @pytest.mark.slow
+def test_what_a_workflow_allows_is_said_to_change_nothing(hand: Hand) -> None:
+    hand.begin({**ONE, "allow": ["Bash(npm test:*)"]})
+    hand.scene.loomctl("trust", hand.scene.handle, "--yes", session=None).ends()
+    assert "The command takes no rules" in hand.drive("echo 'It hangs.'")
+
+
+@pytest.mark.slow
 def test_a_driver_that_is_killed_takes_the_command_along(hand: Hand) -> None:
     hand.begin(ONE)
     words = loomctl("drive", hand.scene.handle, "--", "sh", "-c", "touch begun; sleep 6262; echo late")

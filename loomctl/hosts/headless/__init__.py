@@ -53,3 +53,12 @@ def refuse_unheld(host: str | None, *, cost: float | None, allow: tuple[str, ...
         what = f"{title} takes no rules, so --allow would allow nothing"
         why = own.WIDENED if own else "the command behind -- says itself what it may do"
         raise LoomError("NO_RULES", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
+
+
+def passes_on_nothing(host: str | None) -> str:
+    """Say that what a workflow's steps may use is told to nobody; empty where it is. host: None for a command."""
+    own = of(host) if host else None
+    if own and own.TAKES_RULES:
+        return ""
+    title = table.HOSTS[host].title if host else "The command"
+    return f"{title} takes no rules, so what this workflow lets its steps use (`allow`) changes nothing there."
