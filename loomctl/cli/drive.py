@@ -18,13 +18,15 @@ from loomctl.cli.notice import Notice
 from loomctl.cli.run import ask_trust
 from loomctl.drive import by_hand, drive, process
 from loomctl.drive.watch import Limits
-from loomctl.flow import start
+from loomctl.flow import resume, start
 from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import headless, table
 from loomctl.kit.errors import EXIT_HELD, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import find, leases
+from loomctl.runs.machine import run_notes
+from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
 from loomctl.runs.store import write_rules
 
@@ -165,7 +167,12 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None) -> str
     """Give the run that is meant; words that name none, or a workflow, begin one."""
     words = " ".join(work).strip()
     if not workflow and " " not in words:
-        return find.to_drive(space, words or None)
+        run_id = find.to_read(space, words or None).run_id
+        assert run_id is not None  # to_read raises instead
+        if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
+            resume.resume(space, run_id)  # it came by a pull, and who calls the driver takes it up
+        find.must_be_known(space, run_id)
+        return run_id
     begun = start.start(space, words, workflow=workflow)
     return begun.run.run_id
 

@@ -28,6 +28,7 @@ from loomctl.runs import find, leases
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.visits import OUTCOMES, SPELLINGS
+from loomctl.runs.store import write_rules
 from loomctl.workflows import gates
 
 if TYPE_CHECKING:
@@ -242,6 +243,11 @@ def undo_command(run: str | None, branch: str | None, as_json: bool) -> int:
 
 def told(space: Workspace, driven: Driven, *, as_json: bool) -> int:
     """Print what a verb did and where the run stands, and give the exit code."""
+    ended = bool(driven.ran) or (driven.ended is not None and not driven.had_ended)
+    if ended and write_rules.started_for()[0] == driven.run.run_id:
+        from loomctl.handoff import work  # nobody drives most runs
+
+        work.save_stage(space, driven.run.run_id)
     if as_json:
         output.document(_document(space, driven))
     else:

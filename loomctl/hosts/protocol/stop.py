@@ -13,6 +13,8 @@ from loomctl.kit.errors import LoomError
 from loomctl.kit.records import NamedTuple
 from loomctl.runs import leases
 from loomctl.runs.machine import launcher_files
+from loomctl.runs.model import visits
+from loomctl.runs.store import write_rules
 from loomctl.runs.tools import tool_log
 
 TYPE_CHECKING = False
@@ -59,11 +61,22 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
         return written(Answer("Stop", line=missing)) if missing else None
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
+    driven = write_rules.started_for()[0] == binding["run_id"]
+    before = _place(space, binding) if driven else ""
     stopped = end_turn(space, binding, event)
+    if driven and before and _place(space, binding) != before:
+        from loomctl.handoff import work  # nobody drives most runs
+
+        work.save_stage(space, binding["run_id"])
     missing = _missing(space, patient=asking.dialect(asking.host()) is not None)
     leases.refresh(space, binding["run_id"])  # last, for what ended a step is a sign by itself
     lines = [for_people(line) for line in (events.survived(space), stopped.line, missing, recorded) if line]
     return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
+
+
+def _place(space: Workspace, binding: Mapping[str, Any]) -> str:
+    """Name the stage that is open; empty where none is."""
+    return str((visits.open_visit(space.store.read_state(binding["run_id"])) or {}).get("stage") or "")
 
 
 def _missing(space: Workspace, *, patient: bool = False) -> str:
