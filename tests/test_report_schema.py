@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from loomctl.runs.store.events import Event
 from loomctl.workflows import check
 from tests.helpers import reports
 from tests.helpers.scenes import CHECKOUT, Json, Scene
@@ -69,6 +70,8 @@ def test_what_is_printed_is_what_the_schema_says(scene: Scene, make: Callable[[S
 def test_the_schema_names_nothing_that_is_never_printed(scene: Scene) -> None:
     """Between them, the rich run and a damaged one have every key."""
     rich(scene)
+    turn = Event("turn.ended", {"turn": 1, "cost": 0.5, "tokens": 9, "calls": 2, "killed": 1, "denials": ["Write a"]})
+    scene.space().store.tell(scene.run_dir.name, lambda _: [turn])
     met = keys(SCHEMA, scene.loomctl("report", "--json", "-o", "report.html", "--with-files").json)
     approval = {"id": "a", "reason": "r", "requested_at": "2026-03-01T10:00:00Z", "choices": ["x"]}
     scene.edit(pending_approvals=[approval], lease={"session_id": "s", "hostname": "h", "since": "x", "epoch": 1})

@@ -18,7 +18,7 @@ from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import artifact_paths, config, find, leases, stages
-from loomctl.runs.model import frozen_plan, lease, sessions, standing, visits
+from loomctl.runs.model import driving, frozen_plan, lease, sessions, standing, visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import run_index
 from loomctl.runs.store.match import handles
@@ -310,6 +310,7 @@ def show(run: str | None, stage: str | None, file: str | None, as_json: bool) ->
             "handle": found.handle,
             "run_dir": found.folder,
             "driver": driver,
+            "driving": driving.told(found.state),
             "state": found.state,
         }
         lists = [one.to_dict() for one in _task_lists(space, found)]
@@ -373,11 +374,12 @@ def _standing(run: Run) -> list[str]:
 def _driver(space: Workspace, run: Run) -> list[str]:
     from loomctl.runs.machine import drivers
 
-    told = leases.document(space, run.run_id, run.state)
+    told, known = leases.document(space, run.run_id, run.state), driving.told(run.state)
     found = lease.holder(run.state)
+    turns = output.beside("drive     ", driving.line(known)) if known is not None else []
     if told is None or found is None:
-        return []
-    return output.beside("driver    ", "this session" if told["here"] else drivers.told(found))
+        return turns
+    return turns + output.beside("driver    ", "this session" if told["here"] else drivers.told(found))
 
 
 def _course(run: Run) -> list[str]:

@@ -23,9 +23,9 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prove
 from loomctl.runs import find, hook_health, leases, log_verdict, project, stages
 from loomctl.runs.hook_health import Silent
-from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine import drivers, launcher_files
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import sessions, visits
+from loomctl.runs.model import driving, sessions, visits
 from loomctl.runs.model.standing import pauses_after, saved_from, saved_from_line
 from loomctl.runs.store import event_log, events
 from loomctl.runs.tools import tool_log
@@ -201,6 +201,7 @@ def _document(space: Workspace, run: Run, now: float) -> dict[str, Any]:
         "take_over": waits.take_over or None,
         "sessions": {"count": sessions.count(state), "summary": sessions.summary(state), "alive": living},
         "driver": driver,
+        "driving": driving.told(state),
         "compactions": _compactions(space, run),
         "context": overview.given(space, run, session_id if isinstance(session_id, str) else None),
         "saved": {"tokens_before": tally.before, "tokens_after": tally.after, "saved_percent": tally.percent},
@@ -324,6 +325,7 @@ def _rows(told: Mapping[str, Any], now: float, room: int) -> Iterator[_Row]:
     if told["take_over"]:
         yield _Row("take over", told["take_over"], 0)
     yield _sessions(told, now)
+    yield from (_Row(*row) for row in _drive(told))
     if told["compactions"]["last"] is not None:
         yield _compacted(told["compactions"], now)
     yield from _context(told)
@@ -380,8 +382,13 @@ def _sessions(told: Mapping[str, Any], now: float) -> _Row:
         where = f" on {masked_line(str(driver['hostname']), 40)}" if driver["hostname"] else ""
         since = str(driver["since"])
         began = f", who came {clock.ago(since, now)}" if clock.seconds_of(since) else ""
-        by = f"; driven by {masked_line(driver['session_id'], 40)}{where}{began}"
+        who = "loomctl drive" if driver["host"] == drivers.HOST else masked_line(driver["session_id"], 40)
+        by = f"; driven by {who}{where}{began}"
     return _Row("sessions", (told["sessions"]["summary"] if told["sessions"]["count"] else "none yet") + by, 2)
+
+
+def _drive(told: Mapping[str, Any]) -> list[tuple[str, str, int]]:
+    return driving.rows(told["driving"], told["handle"], goes_on=(told["driver"] or {}).get("host") == drivers.HOST)
 
 
 def _compacted(held: Mapping[str, Any], now: float) -> _Row:

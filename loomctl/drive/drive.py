@@ -19,7 +19,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine import drivers
-from loomctl.runs.model import lease, visits
+from loomctl.runs.model import driving, lease, visits
 from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 HOST = drivers.HOST
-KEY = "driving"
+KEY = driving.KEY
 STEP, NOW = "step", drivers.NOW  # how soon to end, beside `drivers.AFTER_TURN`
 HANDED_ON = "another session asked for the run"
 _SOONER = ("", drivers.AFTER_TURN, STEP, NOW)

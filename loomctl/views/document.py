@@ -50,7 +50,9 @@ _HOMES = re.compile(r"(?<![\w.}~-])(?:/home|/Users|/var/home)/[^/\s\"'<>:;,)\]]+
 _TURNS = ("run.rewound", "run.forked", "stage.undone", "phase.set_back", "state.restored", "lease.taken_over")
 _PRIMED, _PUT_BACK, _EVIDENCE = "context.primed", "survival.restored", "evidence.checked"
 _DECIDED = {"approval.granted": "granted", "approval.rejected": "rejected", "approval.chosen": "chosen"}
-_NOTED = {_PRIMED, _PUT_BACK, _EVIDENCE, *_TURNS, *_DECIDED}
+_PLAYED = "turn.ended"
+_DENIED = 50
+_NOTED = {_PLAYED, _PRIMED, _PUT_BACK, _EVIDENCE, *_TURNS, *_DECIDED}
 
 
 @contextmanager
@@ -119,6 +121,7 @@ def gather(space: Workspace, run_id: str) -> dict[str, Any]:
         "stages": every,
         "sessions": facts.all_sessions(space, run, _earlier(space, run_id, fail)),
         "turns": log.turns,
+        "driven": log.driven,
         "decisions": log.decisions,
         "approvals": facts.approvals(run.state),
         "errors": facts.errors(run.state, every),
@@ -186,6 +189,17 @@ def _run(space: Workspace, run: Run) -> dict[str, Any]:
 
 # ---- The log.
 
+_UNDRIVEN: dict[str, Any] = {"turns": 0, "cost": 0.0, "tokens": 0, "calls": 0, "killed": 0, "denied": []}
+
+
+def _with_turn(so_far: Mapping[str, Any], turn: Mapping[str, Any]) -> dict[str, Any]:
+    """Add a turn of `loomctl drive` to what came of those before."""
+    sums = {key: so_far[key] + (facts.number(turn.get(key)) or 0) for key in ("tokens", "calls", "killed")}
+    cost = turn.get("cost")
+    spent = round(so_far["cost"] + (cost if isinstance(cost, (int, float)) else 0.0), 6)
+    denied = list(dict.fromkeys([*so_far["denied"], *as_texts(turn.get("denials"))]))[:_DENIED]
+    return {"turns": so_far["turns"] + 1, "cost": spent, **sums, "denied": denied}
+
 
 class _Log:
     """What a log tells, gathered in one pass: its newest events, primings, what was taken back, what was decided."""
@@ -197,6 +211,7 @@ class _Log:
         self.total = self.broken = 0
         self.primings: list[dict[str, Any]] = []
         self.turns: list[dict[str, Any]] = []
+        self.driven: dict[str, Any] | None = None
         self.decisions: list[dict[str, Any]] = []
         self.evidence: dict[str, Any] = {}  # by stage: the items of the last check
 
@@ -224,6 +239,8 @@ class _Log:
             self.primings.append(_priming(at, entry, properties))
         elif name == _EVIDENCE:
             self.evidence[str(properties.get("stage"))] = properties.get("items")
+        elif name == _PLAYED:
+            self.driven = _with_turn(self.driven or _UNDRIVEN, properties)
         elif name in _TURNS:
             self.turns.append({"at": at, "kind": name, "said": explain.line_of(entry)})
         else:

@@ -96,6 +96,13 @@ LINES = {
     "hook.failed": "{hook} {error}",
     "tools.unreadable": "{file}",
     "tools.unfinished": "{file}",
+    "drive.started": "{host}[, {within}]{limits:-}",
+    "turn.started": "turn {turn}[, {again}]{conversation:-}{goes_on:-}",
+    "turn.ended": (
+        "turn {turn} {class}[: {why}][; {spent}][; {tokens:token}][; {calls:call}][; {killed} killed]"
+        "[; refused: {denials:,}]{conversation:-}{cost:-}{estimated:-}{seconds:-}"
+    ),
+    "drive.ended": "{why} [(exit code {code})]{kind:-}",
     "lease.taken": _DRIVER + "[; before: {from}] [(epoch {epoch})]",
     "lease.taken_over": _DRIVER + "[; taken from {from}] [(epoch {epoch})]",
     "lease.released": "released[: {reason}] [(epoch {epoch})]{how:-}{from:-}",
@@ -273,6 +280,21 @@ def _ends(of: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _word(end.get("seq")) + short[key] for key, end in ends.items()}
 
 
+def _limits(of: Mapping[str, Any]) -> dict[str, Any]:
+    limits = as_object(of.get("limits"))
+    time, cost, turns = (limits.get(key) for key in ("time", "cost", "turns"))
+    found = [f"{time / 60:g} min"] if isinstance(time, (int, float)) else []
+    found += [f"{cost:g} USD"] if isinstance(cost, (int, float)) else []
+    found += [counted(turns, "turn")] if type(turns) is int else []
+    return {"within": f"at most {', '.join(found)}" if found else ""}
+
+
+def _turn(of: Mapping[str, Any]) -> dict[str, Any]:
+    cost = of.get("cost")
+    about = "about " if of.get("estimated") is True else ""
+    return {"spent": f"{about}{cost:.2f} USD" if isinstance(cost, (int, float)) and cost else ""}
+
+
 _DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "stage.completed": _completed,
     "stage.undone": lambda of: {
@@ -286,6 +308,9 @@ _DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "context.checked": _fates,
     "survival.checked": _receipt,
     "survival.restored": lambda of: {"items": "; ".join(map(_word, as_list(of.get("items"))[:5]))},
+    "drive.started": _limits,
+    "turn.started": lambda of: {"again": "in the same conversation" if of.get("goes_on") is True else ""},
+    "turn.ended": _turn,
     "lease.taken": lambda of: {"from": _who(of.get("from"))},
     "lease.taken_over": lambda of: {"from": _who(of.get("from"))},
     "lease.refused": lambda of: {"holder": _who(of.get("holder"))},

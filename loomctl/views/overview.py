@@ -18,7 +18,8 @@ from loomctl.kit.records import NamedTuple
 from loomctl.kit.text import fences
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import hook_health, stages
-from loomctl.runs.model import frozen_plan, standing, visits
+from loomctl.runs.machine import drivers
+from loomctl.runs.model import driving, frozen_plan, lease, standing, visits
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.tool_log import Tally
 from loomctl.workflows import branches, gates
@@ -78,6 +79,9 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
     drives = found.command.startswith(("loomctl next", "loomctl done", "loomctl resume"))
     if not held or run.state["status"] in ("completed", "cancelled") or not drives:
         return found
+    driver, known = lease.holder(run.state), driving.told(run.state)
+    if driver is not None and known is not None and driver.host == drivers.HOST:  # it ends politely where it can
+        return found._replace(word=f"turn {known['turns'] + 1}", command="", take_over=f"loomctl resume {run.handle}")
     return found._replace(word="", command="", take_over=f"loomctl resume {run.handle} --take-over")
 
 

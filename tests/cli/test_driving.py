@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, loomctl
 from tests.helpers.fake_assistant import FakeAssistant, documents
 from tests.helpers.scenes import Scene
@@ -184,3 +185,34 @@ def test_in_the_background_of_a_terminal_nothing_is_drawn(fake: FakeAssistant) -
     terminal.end()
     assert "turn 1 begins" in seen
     assert "Ctrl-C ends it" not in seen
+
+
+# ---- What others tell of it.
+
+
+@pytest.mark.usefixtures("on_a_wide_screen")
+def test_status_show_and_the_report_tell_of_it(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
+    fake.play(f'refused a "npm test"; {gate}; ends; over 0.25')
+    begun(fake)
+    shop = fake.scene.handle
+    child = fake.start("drive", shop, "--max-cost", "5", "--max-time", "90m")
+    until(lambda: fake.turns)
+    told = cli("status", shop, "--json", session=None).ends().json
+    assert (told["driver"]["host"], told["driving"]["host"], told["take_over"]) == (
+        "loomctl",
+        "claude-code",
+        f"loomctl resume {shop}",
+    )
+    screen = cli("status", shop, session=None).ends().stdout
+    assert "driven by loomctl drive on" in screen
+    assert f"loomctl stop {shop}" in screen
+    assert f"turn {told['driving']['turns'] + 1}" in cli("statusline", session=None).ends().stdout
+    gate.open()
+    fake.ends(child, 9)
+    assert "drive     1 turn of claude-code, 0.25 USD" in cli("show", shop, session=None).ends().stdout
+    assert cli("show", shop, "--json", session=None).ends().json["driving"]["turns"] == 1
+    events = cli("events", shop, session=None).ends().stdout
+    assert "claude-code, at most 90 min, 5 USD" in events
+    assert "; refused: Bash npm test" in events
+    driven = cli("report", shop, "--json", session=None).ends().json["driven"]
+    assert (driven["turns"], driven["cost"], driven["denied"]) == (1, 0.25, ["Bash npm test"])

@@ -47,7 +47,9 @@ def test_one_document_and_one_screen_say_where_a_run_stands(begun: Scene, cli: C
         "schema_version run_id handle run_dir status workflow_id work_id goal saved_from phases steps step pauses_after"
         " waits next choices take_over"
     )
-    assert list(told) == f"{keys} sessions driver compactions context saved events ledger hooks versions".split()
+    assert (
+        list(told) == f"{keys} sessions driver driving compactions context saved events ledger hooks versions".split()
+    )
     assert told["steps"] == {"done": 0, "total": 4}
     assert told["waits"] == {"for": "assistant", "why": "the step's result"}
     assert (told["driver"]["session_id"], told["driver"]["here"]) == (SESSION, True)

@@ -67,8 +67,9 @@ report:
     of its `files` = stages[].files[] | An entry of its `assets` = stages[].assets[] | An entry of its `passed_over` =
     stages[].passed_over[] | An entry of its `texts` = stages[].texts[] | An entry of its `others` = stages[].others[]
     | An entry of `sessions` = sessions[] | An entry of its `compactions` = sessions[].compactions[] | The `receipt`
-    of a compaction = sessions[].compactions[].receipt | An entry of `turns` = turns[] | An entry of `decisions` =
-    decisions[] | An entry of `approvals` = approvals[] | An entry of the run's `errors` = errors[] | An entry of
+    of a compaction = sessions[].compactions[].receipt | An entry of `turns` = turns[] | `driven` = driven
+    | An entry of `decisions` = decisions[]
+    | An entry of `approvals` = approvals[] | An entry of the run's `errors` = errors[] | An entry of
     `primings` = primings[] | `savings` = savings | An entry of its `tools` = savings.tools[] | Its `all` =
     savings.all | An entry of `artifacts` = artifacts[] | Its `file` = artifacts[].file | An entry of `made_files` =
     made_files[] | The `file` of what was made = made_files[].file | An entry of the run's `files` = files[] |

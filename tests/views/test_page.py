@@ -90,6 +90,7 @@ def a_report(text: str) -> dict[str, Any]:
         ],
         "stages": [stage, inner],
         "sessions": [session],
+        "driven": {"turns": 3, "cost": 1.5, "tokens": 9, "calls": 2, "killed": 1, "denied": [text]},
         "turns": [{"at": DAY, "kind": kind, "said": text} for kind in (text, "lease.taken_over")],
         "decisions": [dict.fromkeys(("at", "what", "id", "by", "label", "note"), text)],
         "approvals": [{"id": text, "reason": text, "at": text, "choices": [text]}],
