@@ -57,6 +57,14 @@ def settings(checkout: Repository, pattern: str) -> dict[str, str]:
     return {key: value if newline else "true" for key, newline, value in entries}
 
 
+def promisor(repo: Repository) -> str:
+    """Name the remote at which a partial clone left objects; empty where all are here."""
+    held = settings(repo, r"^(extensions\.partialclone|remote\..*\.promisor)$")
+    remotes = [key[len("remote.") : -len(".promisor")] for key, value in held.items() if value == "true"]
+    found = held.get("extensions.partialclone") or next(iter(remotes), "")
+    return "" if found.startswith("-") else found
+
+
 def _config(checkout: Repository) -> str:
     held = settings(checkout, rf"^core\.({'|'.join(_TAKEN_OVER)})$")
     is_wide = checkout.object_format == "sha256"

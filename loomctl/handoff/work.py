@@ -45,8 +45,8 @@ _LONGEST_POINTER, _PIECE = 1024, 1 << 20
 _NO_COMMIT = {"sha1": "0" * 40, "sha256": "0" * 64}
 # Untracked files that projects are to ignore and that hold what nobody may push.
 _SECRET = re.compile(
-    r"\.env(\.(?!example$|sample$|template$|dist$).+)?|\.(netrc|pgpass|pypirc|npmrc|git-credentials|htpasswd)"
-    r"|id_(rsa|dsa|ecdsa|ed25519)|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk)|credentials(\.json)?|secrets\.(json|ya?ml|toml)",
+    r"\.env(\.(?!example$|sample$|template$|dist$).+)?|\.(envrc|netrc|pgpass|pypirc|npmrc|git-credentials|htpasswd)"
+    r"|id_(rsa|dsa|ecdsa|ed25519)|.+\.(pem|key|p12|pfx|jks|keystore|kdbx|ppk|tfvars|tfstate)|credentials(\.json)?|secrets\.(json|ya?ml|toml)",
     re.IGNORECASE,
 )
 
@@ -383,7 +383,7 @@ class _Saving:
         if as_committed:
             entries = (f"{entry.mode} {entry.oid} 0\t{path}" for path, entry in as_committed.items())
             own.ask("update-index", "--add", "--replace", "-z", "--index-info", given=_lines(entries))
-        is_partial = as_committed and raw_git.settings(self._real, r"^extensions\.partialclone$")
+        is_partial = as_committed and raw_git.promisor(self._real)
         return own.ask("write-tree", *(["--missing-ok"] if is_partial else [])).decode().strip()
 
     def _add(self, own: Repository, found: Sequence[str]) -> None:

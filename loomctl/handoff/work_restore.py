@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from loomctl.handoff import handoff, raw_git, repository, work, work_parcel, worktrees
 from loomctl.handoff.handoff import Desk
-from loomctl.handoff.remotes import bad_handoff, last_line
+from loomctl.handoff.remotes import bad_handoff, last_line, not_fetched
 from loomctl.handoff.repository import Repository
 from loomctl.handoff.work import Message
 from loomctl.kit import files, git
@@ -109,6 +109,7 @@ class _Putting:
         try:
             self._message, _, _ = work.read(self._repo, commit)
             self._base = self._message.base
+            self._complete()
             self._history = self._tree(self._base, is_history=True) if self._base else {}
             self._files = self._tree(commit)
             self._hold_links()
@@ -116,6 +117,23 @@ class _Putting:
             raise self._bad(str(error)) from None
         if self._message.run_id != run_id:
             raise self._bad(f"it calls itself the code of {one_line(self._message.run_id, 80)}")
+
+    def _complete(self) -> None:
+        """Fetch what a partial clone left at the remote that it was made from: all files of the code are needed."""
+        source = raw_git.promisor(self._repo)
+        if not source:
+            return
+        commits = [one for one in (self._commit, self._base) if one]
+        listed = self._repo.ask("rev-list", "--objects", "--missing=print", "--no-walk", *commits)
+        missing = b"".join(line[1:] + b"\n" for line in listed.splitlines() if line.startswith(b"?"))
+        if not missing:
+            return
+        words = ["-c", "fetch.negotiationAlgorithm=noop", "-c", f"remote.{source}.fetch=", "fetch", "--quiet"]
+        words += ["--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--recurse-submodules=no", "--filter=blob:none"]
+        words += ["--stdin", "--", source]
+        done = self._repo.run(*words, given=missing, patience=repository.CARRYING, far=True)
+        if done.code != 0:
+            raise not_fetched(self._desk.remote, done, self._run_id)
 
     def _bad(self, why: str) -> LoomError:
         error = bad_handoff(self._desk.remote, self._run_id, f"the code is not one that Loom saved: {why}")

@@ -96,6 +96,30 @@ def test_settings_lead_to_no_other_folder(laptop: Machine, run_id: str, tmp_path
     assert kept(laptop.root, commit_of(save(laptop, run_id))) == there
 
 
+def test_what_a_sparse_checkout_leaves_out_is_saved_as_committed(server: Path, tmp_path: Path) -> None:
+    sparse = Machine(tmp_path / "sparse", server)
+    for name in ("in", "out"):
+        (sparse.root / name).mkdir()
+        (sparse.root / name / "f").write_text(name)
+    git(sparse.root, "add", "-A")
+    git(sparse.root, "commit", "-q", "-m", "folders")
+    git(sparse.root, "sparse-checkout", "set", "--sparse-index", "in")
+    sparse.workflow()
+    sparse.begin()
+    (sparse.root / "in" / "new").write_text("x")
+    assert not (sparse.root / "out").exists()
+    there = kept(sparse.root, commit_of(save(sparse, sparse.run_dir.name)))
+    assert (there["out/f"], there["in/new"]) == (("100644", b"out"), ("100644", b"x"))
+
+
+def test_a_name_that_git_takes_from_nobody_is_named(laptop: Machine, run_id: str) -> None:
+    (laptop.root / "git~1").write_text("x")
+    (laptop.root / "z").write_text("x")
+    found = save(laptop, run_id)
+    assert [(one.name, one.why) for one in found.left_out] == [("git~1", "git takes no such name")]
+    assert "z" in kept(laptop.root, commit_of(found))
+
+
 def test_a_linked_worktree_is_saved_as_itself(laptop: Machine, run_id: str, tmp_path: Path) -> None:
     lay_out(laptop.root)
     there = add_worktree(laptop.root, tmp_path / "by side", "side")
@@ -132,14 +156,14 @@ def test_what_may_not_travel_stays_and_is_told_once(laptop: Machine, run_id: str
     (root / "out").symlink_to("/etc/hostname")
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "more")
-    for name in (".env", ".env.production", "server.key", "id_ed25519", ".env.example", "environment.py"):
+    for name in (".env", ".env.production", "server.key", "id_ed25519", "my.tfvars", ".env.example", "environment.py"):
         (root / name).write_text("x")
     (root / "leads").symlink_to("../../etc")
     (root / "odd").symlink_to("sub/../a.txt")
     with (root / "huge").open("wb") as out:
         out.truncate(work.LARGEST + 1)
     found = save(laptop, run_id)
-    stays = {".env", ".env.production", "server.key", "id_ed25519", "leads", "odd", "huge"}
+    stays = {".env", ".env.production", "server.key", "id_ed25519", "my.tfvars", "leads", "odd", "huge"}
     assert {one.name for one in found.left_out} == stays
     assert kept(root, commit_of(found)).keys() == held(root).keys() - stays
     assert ("out" in kept(root, commit_of(found)), len(found.notes)) == (True, 1)

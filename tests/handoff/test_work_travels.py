@@ -133,6 +133,58 @@ def test_a_base_that_was_never_pushed_comes_along(
     assert git(Path(back.path), "rev-parse", "HEAD") == git(laptop.root, "rev-parse", "HEAD")
 
 
+def machine_of(root: Path, server: Path, *how: str) -> Machine:
+    """Give a machine whose clone was made in some other way."""
+    made = Machine.__new__(Machine)
+    made.root, made.store = root, root / ".loom"
+    git(root.parent, "clone", "-q", *how, f"file://{server}", str(root))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [("--depth=1",), ("--filter=blob:none",), ("--filter=blob:none", "--sparse")])
+def test_code_travels_between_clones_that_have_not_all(
+    server: Path, tmp_path: Path, laptop: Machine, how: tuple[str, ...]
+) -> None:
+    git(server, "config", "uploadpack.allowFilter", "true")
+    (laptop.root / "folder").mkdir()
+    (laptop.root / "folder" / "f").write_text("x")
+    for text in ("two\n", "three\n"):
+        (laptop.root / "a.txt").write_text(text)
+        git(laptop.root, "add", "-A")
+        git(laptop.root, "commit", "-q", "-m", text)
+    git(laptop.root, "push", "-q")
+    one, other = machine_of(tmp_path / "one", server, *how), machine_of(tmp_path / "other", server, *how)
+    one.workflow()
+    one.begin()
+    run_id = one.run_dir.name
+    (one.root / "new").write_text("x")
+    save(one, run_id)
+    one.push(run_id)
+    back = put_back(other, run_id, tmp_path / "there")
+    there = held(Path(back.path))
+    assert there.pop("folder/f", None) == ("100644", b"x")
+    assert there == {name: of for name, of in held(one.root).items() if name != "folder/f"}
+
+
+def test_code_travels_where_objects_have_longer_names(tmp_path: Path) -> None:
+    server = tmp_path / "wide.git"
+    git(tmp_path, "init", "-q", "--bare", "-b", "main", "--object-format=sha256", str(server))
+    git(tmp_path, "init", "-q", "-b", "main", "--object-format=sha256", "first")
+    first = Machine.__new__(Machine)
+    first.root, first.store = tmp_path / "first", tmp_path / "first" / ".loom"
+    git(first.root, "remote", "add", "origin", str(server))
+    lay_out(first.root)
+    git(first.root, "push", "-q", "origin", "HEAD")
+    other = Machine(tmp_path / "other", server)
+    first.workflow()
+    first.begin()
+    run_id = first.run_dir.name
+    save(first, run_id)
+    first.push(run_id)
+    assert held(Path(put_back(other, run_id, tmp_path / "there").path)) == held(first.root)
+
+
 def test_what_stays_here_is_on_the_other_machine_as_committed(
     laptop: Machine, desktop: Machine, run_id: str, tmp_path: Path
 ) -> None:
