@@ -81,7 +81,7 @@ class Hand:
         for one in (writing, ordered, tells):
             os.close(one)
         self._told = told
-        said, _, self._code = os.read(told, 4096).partition(b"\n")
+        said = os.read(told, 4096).rstrip(b"\n")
         if not said.isdigit():
             self.close()
             number, _, why = said.decode("utf-8", "replace").partition(" ")
@@ -173,7 +173,7 @@ class Hand:
                 os.waitpid(self.keeper, 0)
             self.keeper = 0
             with contextlib.suppress(OSError, ValueError):
-                self.exit_code = int(self._code or os.read(self._told, 64))
+                self.exit_code = int(os.read(self._told, 64))
         for one in (self._control, self._reading, self._told):
             with contextlib.suppress(OSError):
                 os.close(one)
@@ -290,8 +290,9 @@ def _keep(
         return
     os.close(output)
     os.write(tells, f"{child.pid}\n".encode())
-    signal.signal(signal.SIGCHLD, lambda *_: _reap(child.pid, tells))
-    _reap(child.pid, tells)  # what ended before
+    codes: list[int] = []  # of the assistant, once it has ended
+    signal.signal(signal.SIGCHLD, lambda *_: _reap(child.pid, codes))
+    _reap(child.pid, codes)  # what ended before
     while True:
         try:
             said = os.read(ordered, 1)
@@ -303,9 +304,19 @@ def _keep(
         end_all(tree, GRACE)
         while more := psutil.Process().children(recursive=True):
             end_all(more, 0)
-            _reap(child.pid, tells)
-    _reap(child.pid, tells)
+            _reap(child.pid, codes)
+    _tell_code(child.pid, codes, tells)
     os._exit(0)
+
+
+def _tell_code(child: int, codes: list[int], tells: int) -> None:
+    """Say how the assistant ended: while its last threads end it looks dead, and cannot be asked yet."""
+    until = time.monotonic() + POLITE
+    while not codes and time.monotonic() < until:
+        _reap(child, codes)
+        time.sleep(0.01)
+    if codes and codes[0] >= 0:
+        os.write(tells, str(codes[0]).encode())
 
 
 def _as_a_child() -> None:
@@ -314,12 +325,11 @@ def _as_a_child() -> None:
     _prctl(_DEATH_SIGNAL, signal.SIGTERM)
 
 
-def _reap(child: int, tells: int) -> None:
+def _reap(child: int, codes: list[int]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            if ended[0] == child and os.WIFEXITED(ended[1]):
-                with contextlib.suppress(OSError):
-                    os.write(tells, str(os.WEXITSTATUS(ended[1])).encode())
+            if ended[0] == child:
+                codes.append(os.waitstatus_to_exitcode(ended[1]))
 
 
 def _prctl(option: int, value: int) -> None:
