@@ -129,6 +129,24 @@ def test_killed_behind_the_hook_the_same_session_has_it_once(assistant: Assistan
     assert counts(turn.conversation)[-1] == 1
 
 
+@pytest.mark.parametrize("delay", [0, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_killed_at_any_moment_whoever_goes_on_has_it_once(assistant: Assistant, delay: float) -> None:
+    session, held = start_run(assistant).session_id, threading.Event()
+    worker = Worker(assistant, session, reply(bash("echo more")), reply("too late", held=held))
+    say(assistant, WORD)
+    worker.go.touch()
+    time.sleep(delay)
+    worker.kill()
+    held.set()
+    if round(delay * 10) % 2:
+        prompt = f"/loom:resume {handle(state_of(assistant.project))}"
+        turn = assistant.run(prompt, answers=[reply(bash("loomctl next")), "Enough."], allowed_tools=ALLOWED)
+    else:
+        turn = assistant.run("go on", resume=session, answers=["Enough."], allowed_tools=ALLOWED)
+    assert counts(turn.conversation)[-1] == 1
+    assert counts(assistant.run("and now?", resume=turn.session_id).conversation)[-1] == 1
+
+
 def test_a_word_before_the_turn_ends_lets_it_go_on(assistant: Assistant) -> None:
     """No tool is called any more: the stop is not the end, and the word comes before the step's."""
     session = start_run(assistant).session_id

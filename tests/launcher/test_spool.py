@@ -177,6 +177,29 @@ def test_python_starts_for_one_whose_files_have_changed(world: World, project: P
     assert world.hook("post-tool-use-failure", **how) is None
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_python_starts_where_words_wait_for_the_sessions_run(world: World, project: Path, shell: list[str]) -> None:
+    """Those of another run start none, nor do those that arrived; a prompt looks for those that were given, too."""
+    touch(project / ".loom/local/sessions" / f"{SESSION}.json", '{\n "session_id": "s",\n "run_id": "run.1-a"\n}\n')
+    how = {"cwd": project, "stdin": event("ok", "Read"), "CLAUDE_CODE_SESSION_ID": SESSION, "shell": shell}
+
+    def starts() -> list[str | None]:
+        reports = [world.hook(name, **how) for name in (*AFTER, "user-prompt-submit")]
+        return [report["arguments"][-1] if report else None for report in reports]
+
+    touch(project / ".loom/local/tells/run.2-b/000001.json", "{}")
+    assert starts() == [None, None, None]
+    note = touch(project / ".loom/local/tells/run.1-a/000001.json", "{}")
+    assert starts() == ["told", "failed", "user-prompt-submit"]
+    note = note.rename(note.with_suffix(".given"))
+    assert starts() == [None, None, "user-prompt-submit"]
+    note.rename(note.with_suffix(".kept"))
+    assert starts() == [None, None, None]
+    for damaged in ("{}", '{\n "run_id": "../run.1-a"\n}', ""):
+        touch(project / ".loom/local/sessions" / f"{SESSION}.json", damaged)
+        assert starts() == [None, None, None]
+
+
 def test_python_starts_for_large_output_that_may_be_replaced(world: World, project: Path) -> None:
     """It gets the path of the file; everything else ends in the shell (D59)."""
     for tool, size, starts in CALLS:
