@@ -246,7 +246,7 @@ class Driver:
         spent = self._cost(run)
         left = None if self._limits.cost is None else self._limits.cost - spent
         order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
-        order = order._replace(mark=f"{self._run_id} {self._word}")
+        order = order._replace(mark=f"{self._run_id} {self._word}", store=self._space.store.folder)
         begins = {"turn": self._turn, "conversation": self._session_id or None, "goes_on": goes_on}
         self._note(
             lambda state: (

@@ -146,6 +146,16 @@ def test_what_hangs_is_ended_with_all_that_it_started(drive: Drive, what: str) -
     assert drive.events("turn.ended")[0]["properties"]["class"] == "infra"
 
 
+def test_in_another_worktree_its_sandbox_lets_loom_write_to_the_project_it_shares(drive: Drive) -> None:
+    beside = drive.codex.root / "beside"
+    drive.codex.command("git", "worktree", "add", "-q", str(beside))
+    drive.codex.model.script([TAKES_UP, f"Part 1 is done. {ENDED}", NEXT, f"Part 2 is done. {ENDED}"])
+    drive.codex.move_to(beside)
+    drive.finished("two things", "--workflow", "flow")
+    drive.codex.move_to(drive.codex.root / "project")
+    assert drive.state()["status"] == "completed"
+
+
 def test_hooks_that_are_not_trusted_are_named(drive: Drive) -> None:
     """Codex CLI skips them without a word; its assistant can end steps all the same."""
     drive.trust("")

@@ -154,6 +154,9 @@ def test_a_turn_takes_the_run_up_in_its_conversation_and_bypasses_nothing() -> N
     assert 'approval_policy="never"' in first
     assert 'shell_environment_policy.set.LOOM_DRIVEN="id secret"' in first
     assert not any("dangerously" in word for word in first)
+    assert "--add-dir" not in codex.command(order._replace(store="/p/.loom"))
+    elsewhere = codex.command(order._replace(store="/main/.loom"))
+    assert elsewhere[elsewhere.index("--add-dir") + 1] == "/main/.loom"
 
 
 @each(

@@ -45,6 +45,7 @@ def command(order: Order) -> list[str]:
     """Give the command line of a turn: it takes the run up, in the conversation so far or in a new one."""
     words = [PROGRAM, "exec", "--json", "--skip-git-repo-check", "--sandbox", "workspace-write"]
     words += ["-c", 'approval_policy="never"']
+    words += ["--add-dir", order.store] if order.store and not order.store.startswith(f"{order.root}/") else []
     words += ["-c", f"shell_environment_policy.set.{STARTED_FOR}={json.dumps(order.mark)}"]
     words += ["resume", order.session_id] if order.goes_on else []
     return [*words, f"{table.CODEX.typed.format('resume')} {order.handle}"]
