@@ -21,10 +21,11 @@ from loomctl.drive.watch import Limits
 from loomctl.flow import resume, start
 from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
+from loomctl.handoff import worktrees
 from loomctl.hosts import headless, table
 from loomctl.kit.errors import EXIT_HELD, LoomError, quoted
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import find, leases
+from loomctl.runs import find, leases, project
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
@@ -83,6 +84,8 @@ def _command(context: click.Context) -> list[str] | None:
 @click.command(cls=_WithACommand, options_metavar="[OPTIONS]")
 @click.argument("work", nargs=-1, shell_complete=complete_runs)
 @click.option("--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="Start a run of this one.")
+@click.option("--key", metavar="KEY", help="Drive the open run of this key; start one if there is none.")
+@click.option("--worktree", is_flag=True, help="Work in a git worktree of the run's own, beside the project.")
 @click.option("--host", metavar="HOST", default=table.CLAUDE.name, show_default=True, help="The assistant that works.")
 @click.option("--max-time", type=_Span(), help="End after so long, such as 4h.")
 @click.option(
@@ -102,6 +105,8 @@ def drive_command(
     context: click.Context,
     work: tuple[str, ...],
     workflow: str | None,
+    key: str | None,
+    worktree: bool,
     host: str,
     max_time: float | None,
     max_cost: float | None,
@@ -127,21 +132,22 @@ def drive_command(
     \b
     Examples:
       loomctl drive shop-258 --max-time 4h --max-cost 5
-      loomctl drive "add dark mode" --workflow core
+      loomctl drive "add dark mode" --workflow core --worktree
       loomctl drive shop-258 -- gemini --approval-mode auto_edit
     """
     space = command_line.space(make=True)
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
     words = _command(context)
     headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
-    run_id = _meant(space, work, workflow)
+    run_id = _meant(space, work, workflow, key)
     if write_rules.started_for()[0] == run_id:
         what = "a driver started this, and drives the run already"
         raise LoomError("HELD_BY_ANOTHER", what, hint=f"loomctl show {space.store.handle(run_id)}", exit_code=EXIT_HELD)
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
     word = process.new_word(space.store.folder)
-    caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
-    own = workspace(space.project, space.settings, caller, word)
+    own = _own(space, run_id, word, worktree=worktree)
+    if own.project.root != space.project.root and not as_json:
+        output.note(f"Loom: works in the run's worktree, {own.project.root}")
     run = own.store.read(run_id)
     for line in ask_trust(space, run, as_json=as_json):
         output.note(line)
@@ -149,7 +155,8 @@ def drive_command(
     if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
         output.note(said)
     allow = (*allow, *asked_for)
-    screen = drive_screen.Told(host if words is None else by_hand.HOST) if as_json else drive_screen.Lines()
+    called = host if words is None else by_hand.HOST
+    screen = drive_screen.Told(called, own.project.root) if as_json else drive_screen.Lines()
     show = drive_screen.Shown(screen, Notice(space.settings.notify))
     around = table.for_another(os.environ)
     if words is not None:
@@ -163,17 +170,27 @@ def drive_command(
     return ended.code
 
 
-def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None) -> str:
-    """Give the run that is meant; words that name none, or a workflow, begin one."""
+def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:
+    """Give the driver's own workspace: the run's worktree where it has one, or is to have one, else the caller's."""
+    place = worktrees.make(space, run_id) if worktree else worktrees.of_run(space, run_id)
+    found = project.find((place,)) if place else None
+    there = found if found is not None and found.store == space.project.store else space.project
+    cwd = space.caller.cwd if there.root == space.project.root else there.root
+    caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), cwd, Conversation())
+    return workspace(there, space.settings, caller, word)
+
+
+def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: str | None) -> str:
+    """Give the run that is meant; words that name none, a workflow or a key begin one, if the key has none open."""
     words = " ".join(work).strip()
-    if not workflow and " " not in words:
+    if not workflow and key is None and " " not in words:
         run_id = find.to_read(space, words or None).run_id
         assert run_id is not None  # to_read raises instead
         if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
             resume.resume(space, run_id)  # it came by a pull, and who calls the driver takes it up
         find.must_be_known(space, run_id)
         return run_id
-    begun = start.start(space, words, workflow=workflow)
+    begun = start.start(space, words, workflow=workflow, key=key)
     return begun.run.run_id
 
 

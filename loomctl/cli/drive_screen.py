@@ -57,8 +57,9 @@ class Shown:
 class Told:
     """Tells of a drive in a JSON object a line."""
 
-    def __init__(self, host: str) -> None:
-        self._host, self._last, self._began, self._works = host, ("", 0, ""), False, True
+    def __init__(self, host: str, root: str) -> None:
+        self._host, self._root, self._last = host, root, ("", 0, "")
+        self._began, self._works = False, True
 
     def __call__(self, seen: Seen) -> None:
         """Tell what has just happened, if anything has."""
@@ -70,7 +71,7 @@ class Told:
         if not self._began:
             self._began = True
             limits = {key: value for key, value in seen.limits._asdict().items() if value is not None}
-            known = {"run_id": seen.run.run_id, "handle": seen.run.handle, "host": self._host}
+            known = {"run_id": seen.run.run_id, "handle": seen.run.handle, "host": self._host, "root": self._root}
             yield "drive.started", {**known, "limits": limits}
         if seen.what:
             yield seen.what, {"turn": seen.turn, **seen.told}

@@ -122,6 +122,18 @@ def note(space: Workspace, run_id: str, path: str, *, is_whole: bool = True) -> 
     files.write_atomically(target, files.to_json({"path": path, "is_whole": is_whole}), durable=False)
 
 
+def of_run(space: Workspace, run_id: str) -> str:
+    """Give the worktree that Loom made for a run, where git still has it; else an empty text."""
+    path = _noted(space).get(run_id, "")
+    if not path or not os.path.isdir(path):
+        return ""
+    try:
+        known = map(os.path.realpath, _checked_out(repository.of_store(space.store.folder)).values())
+    except LoomError:
+        return ""
+    return path if os.path.realpath(path) in known else ""
+
+
 def cut_off(space: Workspace, run_id: str) -> str:
     """Give the path of a worktree that a pull began to make and did not end; empty where there is none."""
     try:

@@ -27,6 +27,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 export CLAUDE_CODE_SESSION_ID="$session" CLAUDECODE=1
+pwd >>'{folder}/places'
 turn=$(($(cat '{folder}/turns' 2>/dev/null || echo 0) + 1))
 echo $turn >'{folder}/turns'
 loomctl() {{ '{python}' -I '{main}' "$@"; }}
