@@ -95,7 +95,7 @@ class ByHand(Driver):
         self._step: _Step | None = None
         self._repair = ("", "")  # the stage, and what was not as it must be
 
-    def _opened(self, run: Run, was: Stand) -> tuple[Run, Stand, bool]:  # noqa: ARG002 - it may stand elsewhere then
+    def _opened(self, run: Run, was: Stand) -> tuple[Run, Stand, bool]:
         """Open the next step, command steps done; gives whether there is one for a command."""
         self._step = None
         if self._turn == 0 or run.state["status"] not in ("pending", "in_progress"):
@@ -103,7 +103,12 @@ class ByHand(Driver):
         if run.state["status"] not in ("pending", "in_progress"):
             return run, self._stand(run), False
         branch = _branch(run)
-        driven = flow.next_step(self._space, self._run_id, self._wait, branch=branch)
+        try:
+            driven = flow.next_step(self._space, self._run_id, self._wait, branch=branch)
+        except LoomError as error:
+            if error.code != "INTERRUPTED":
+                raise
+            return run, was, False
         if branch is None and driven.pending is None and (branch := _branch(driven.run)) is not None:
             driven = flow.next_step(self._space, self._run_id, self._wait, branch=branch)
         entry = visits.open_visit(driven.run.state)
@@ -119,7 +124,7 @@ class ByHand(Driver):
     def _wait(self, _: Pending) -> None:
         """Look on while a command of the run's own is waited for. Raises KeyboardInterrupt where that is to end."""
         self._look(None)
-        if self._stop() == NOW:
+        if self._stop() == NOW or self._spent(self._space.store.read(self._run_id)):
             raise KeyboardInterrupt
 
     def _told(self, run: Run, branch: str | None) -> str:

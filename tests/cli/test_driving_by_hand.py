@@ -165,6 +165,17 @@ def test_commands_of_the_run_are_run_by_the_driver(hand: Hand) -> None:
 
 
 @pytest.mark.slow
+def test_a_command_of_the_run_is_waited_for_no_longer_than_the_limit(hand: Hand) -> None:
+    """It goes on by itself, as behind `loomctl next`, and the next driver waits for it."""
+    hand.begin({"id": "test", "run": "until test -f enough; do sleep 0.1; done"}, ONE)
+    hand.scene.loomctl("trust", hand.scene.handle, "--yes", session=None).ends()
+    assert "the time of 1 s is over" in hand.drive("echo 'It is so.'", "--max-time", "1s", code=10)
+    assert not hand.turns()
+    hand.scene.write("enough", "")
+    assert "completed" in hand.drive("echo 'It is so.'")
+
+
+@pytest.mark.slow
 def test_branches_are_worked_on_one_after_the_other(hand: Hand) -> None:
     fan = [{"id": name, "steps": [{"id": "look", "prompt": f"Look {name}."}]} for name in ("up", "down")]
     hand.begin({"id": "fan", "parallel": {"branches": fan}}, TWO)
@@ -230,6 +241,7 @@ def test_a_driver_that_is_killed_takes_the_command_along(hand: Hand) -> None:
     assert hand.result(1).strip() == "It hangs."
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

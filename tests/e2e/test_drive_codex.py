@@ -15,10 +15,11 @@ from tests.e2e.clients.client import TIME_LIMIT, wait_until
 from tests.e2e.clients.codex import Codex
 from tests.e2e.clients.machines import Machines
 from tests.e2e.clients.models import Says
-from tests.e2e.promises import ENDED, NEXT, flow
+from tests.e2e.promises import DONE, ENDED, NEXT, flow
 from tests.e2e.scenes import state_of
 
 TAKES_UP = Says(shell="loomctl resume")
+ENDS = Says(shell=DONE.format(""))
 
 
 class Drive:
@@ -36,6 +37,11 @@ class Drive:
         lines = ["#!/bin/sh", "verb=$1; shift", f'exec {self.codex.binary} "$verb" {trusted} "$@"', ""]
         program.write_text("\n".join(lines), encoding="utf-8")
         program.chmod(0o755)
+
+    def guard(self) -> None:
+        """Let each step end a turn."""
+        path = self.codex.project / ".loom" / "workflows" / "flow.json"
+        path.write_text(path.read_text(encoding="utf-8").replace("autonomous", "guarded"), encoding="utf-8")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -82,10 +88,8 @@ def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
 
 def test_the_next_turn_goes_on_in_the_same_conversation(drive: Drive) -> None:
     """Codex CLI gives conversations their names; what it tells of tokens is the conversation's sum."""
-    flow_guarded = drive.codex.project / ".loom" / "workflows" / "flow.json"
-    flow_guarded.write_text(flow_guarded.read_text(encoding="utf-8").replace("autonomous", "guarded"), encoding="utf-8")
-    done = Says(shell="loomctl done --outcome succeeded <<'LOOM'\nDone as asked.\nLOOM")
-    drive.codex.model.script([TAKES_UP, done, "One is done.", TAKES_UP, done, "Both are done."])
+    drive.guard()
+    drive.codex.model.script([TAKES_UP, ENDS, "One is done.", TAKES_UP, ENDS, "Both are done."])
     drive.finished("two things", "--workflow", "flow")
     first, second = (turn["properties"] for turn in drive.events("turn.ended"))
     assert first["conversation"] == second["conversation"]
@@ -149,7 +153,8 @@ def test_what_hangs_is_ended_with_all_that_it_started(drive: Drive, what: str) -
 def test_in_another_worktree_its_sandbox_lets_loom_write_to_the_project_it_shares(drive: Drive) -> None:
     beside = drive.codex.root / "beside"
     drive.codex.command("git", "worktree", "add", "-q", str(beside))
-    drive.codex.model.script([TAKES_UP, f"Part 1 is done. {ENDED}", NEXT, f"Part 2 is done. {ENDED}"])
+    drive.guard()
+    drive.codex.model.script([TAKES_UP, ENDS, "One is done.", TAKES_UP, ENDS, "Both are done."])
     drive.codex.move_to(beside)
     drive.finished("two things", "--workflow", "flow")
     drive.codex.move_to(drive.codex.root / "project")
@@ -159,7 +164,6 @@ def test_in_another_worktree_its_sandbox_lets_loom_write_to_the_project_it_share
 def test_hooks_that_are_not_trusted_are_named(drive: Drive) -> None:
     """Codex CLI skips them without a word; its assistant can end steps all the same."""
     drive.trust("")
-    done = Says(shell="loomctl done --outcome succeeded <<'LOOM'\nDone as asked.\nLOOM")
-    drive.codex.model.script([TAKES_UP, done, done, "Both are done."])
+    drive.codex.model.script([TAKES_UP, ENDS, ENDS, "Both are done."])
     said = drive.finished("two things", "--workflow", "flow")
     assert "no hook of Loom has run in this Codex CLI session; trust them with /hooks" in said
