@@ -15,6 +15,7 @@ from tests.helpers import browser
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
     "commands.py": "--runs 1 --json",
+    "drive.py": "--kills 1 --races 1 --runs 1 --json",
     "engine.py": "--runs 1 --most 11 --json",
     "failures/score.py": "kubectl",
     "handoff.py": "--most 5 --json",

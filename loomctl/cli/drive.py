@@ -13,12 +13,11 @@ import click
 from click.core import ParameterSource
 
 from loomctl.cli import command_line, drive_screen, output
+from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
 from loomctl.cli.notice import Notice
-from loomctl.cli.run import ask_trust
-from loomctl.drive import by_hand, drive, process
+from loomctl.drive import drive, process
 from loomctl.drive.watch import Limits
-from loomctl.flow import resume, start
 from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.handoff import worktrees
@@ -155,8 +154,11 @@ def drive_command(
     if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
         output.note(said)
     allow = (*allow, *asked_for)
-    called = host if words is None else by_hand.HOST
-    screen = drive_screen.Told(called, own.project.root) if as_json else drive_screen.Lines()
+    if words is not None:
+        from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
+
+        host = by_hand.HOST
+    screen = drive_screen.Told(host, own.project.root) if as_json else drive_screen.Lines()
     show = drive_screen.Shown(screen, Notice(space.settings.notify))
     around = table.for_another(os.environ)
     if words is not None:
@@ -187,9 +189,13 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
         run_id = find.to_read(space, words or None).run_id
         assert run_id is not None  # to_read raises instead
         if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
+            from loomctl.flow import resume  # seldom, as is a start
+
             resume.resume(space, run_id)  # it came by a pull, and who calls the driver takes it up
         find.must_be_known(space, run_id)
         return run_id
+    from loomctl.flow import start
+
     begun = start.start(space, words, workflow=workflow, key=key)
     return begun.run.run_id
 

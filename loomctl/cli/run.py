@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import answer, ask, command_line, output, person
+from loomctl.cli import answer, command_line, output
+from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
 from loomctl.flow import drive, fork, resume, rewind, start
 from loomctl.flow.commands import command_steps
@@ -266,36 +267,6 @@ def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: b
 def _resumed_document(space: Workspace, taken: Resumed) -> dict[str, object]:
     told = {"sessions": sessions.summary(taken.run.state), "differences": taken.differences, "notes": taken.notes}
     return {**_run_document(space, taken.run, taken.slip), **told}
-
-
-def ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
-    """Ask for trust in a run's commands and allowances where somebody can answer; gives lines that say what became."""
-    try:
-        commands, allowed = command_steps.untrusted(space, run), command_steps.untrusted_allowances(space, run)
-    except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
-        return [f"This run's commands cannot run here: {error.what}"]
-    if not (commands or allowed):
-        return []
-    later = f"See and allow {'it' if len(commands) + len(allowed) == 1 else 'them'}: loomctl trust {run.handle}"
-    if not ask.may_ask(space, as_json=as_json) or not person.decides(space, "trust"):
-        tests = command_steps.test_command(space, run)
-        if tests and not allowed and {one["run"] for one in commands} == {tests}:
-            return [f"This run wants to execute `{masked_line(tests, 300)}`. Allow it: loomctl trust {run.handle}"]
-        wants = [f"execute {counted(len(commands), 'command')}"] if commands else []
-        wants += [f"let the assistant use {counted(len(allowed), 'thing')} without asking"] if allowed else []
-        return [f"This run wants to {' and to '.join(wants)}. {later}"]
-    shown = ["This run wants to execute these commands:", *answer.command_lines(commands)] if commands else []
-    if allowed:
-        shown += ["This run wants to let the assistant use, without asking:", *answer.allowed_lines(allowed)]
-    output.unmasked("\n".join(shown), err=True)
-    what = "these commands" if not allowed else "this"
-    if not output.is_agreed(f"Allow {what} on this machine?"):
-        refused = "Loom allows nothing of this" if allowed else "Loom will not run this run's commands"
-        return [f"{refused}. {later}"]
-    trouble = command_steps.trust(space, run, commands)
-    if trouble:
-        return [f"{trouble}; Loom will not run its commands"]
-    return ["Loom allows this on this machine." if allowed else "Loom may run these commands on this machine."]
 
 
 @click.command("rewind", options_metavar="--to STAGE")

@@ -117,7 +117,8 @@ class Driver:
         def change(state: State) -> tuple[State, list[Event]]:
             state, happened = self._made_up(state, left)
             kept = {key: value for key, value in state.items() if key != "waits_for"}
-            begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now()}
+            # Who drives makes it another state, also within the second in which an earlier driver was killed.
+            begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now(), "by": session_id}
             limits = {key: value for key, value in self._limits._asdict().items() if value is not None}
             started = Event("drive.started", {"host": host, "limits": limits}, session_id)
             return {**kept, KEY: begun}, [*happened, started]
@@ -375,14 +376,15 @@ class Driver:
 
     def _spared(self) -> tuple[int, ...]:
         """Give the processes that outlive a turn by right: who watches the open step's own command (D30)."""
-        run = self._space.store.read(self._run_id)
+        try:
+            run = self._space.store.read(self._run_id)
+        except (OSError, LoomError):  # the run is gone, or cannot be read: nothing of it is to go on
+            return ()
         entry = visits.open_visit(run.state)
         if entry is None or not entry.get("stage"):
             return ()
-        known = as_object(
-            command_runs.look(os.path.join(run.folder, "stages", entry["stage"])).record.get("supervisor")
-        )
-        pid = known.get("pid")
+        folder = os.path.join(run.folder, "stages", entry["stage"])
+        pid = as_object(command_runs.look(folder).record.get("supervisor")).get("pid")
         return (pid,) if type(pid) is int else ()
 
     def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:

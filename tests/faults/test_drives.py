@@ -1,0 +1,152 @@
+"""A driven run outlives kills, races and broken disks, wherever it is driven from (D73, D74)."""
+
+from __future__ import annotations
+
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from benchmarks import drive as benchmark
+from tests.helpers.driven import WAIT, Driven
+from tests.helpers.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def driven(tmp_path: Path) -> Driven:
+    return Driven(tmp_path / "driven", leaves=":")
+
+
+def held(driven: Driven, run_id: str) -> subprocess.Popen[str]:
+    """Drive a run until its assistant works, which then waits."""
+    (driven.notes / "hold").touch()
+    process = driven.start("drive", run_id)
+    until(lambda: driven.noted("starts"))
+    until(driven.left)
+    return process
+
+
+def ends(driven: Driven, process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a drive that says why it ends, and of all that it started."""
+    out, err = process.communicate(timeout=WAIT)
+    assert "Traceback" not in err
+    assert driven.left() == []
+    return f"{process.returncode} {out}{err}"
+
+
+def test_a_run_completes_whoever_is_killed_and_no_step_is_done_again(tmp_path: Path) -> None:
+    driven = Driven(tmp_path / "driven", steps=6, leaves="trap '' TERM")
+    run_id = driven.begin()
+    blows = driven.strike(run_id, 5, random.Random(7), 1.0)
+    assert driven.state(run_id)["status"] == "completed", blows
+    assert (driven.done_again(run_id), driven.noted("overlaps"), driven.left()) == ([], [], []), blows
+
+
+def test_of_two_drivers_one_wins_and_the_other_asks_no_model(tmp_path: Path) -> None:
+    raced = benchmark.races(tmp_path, 10)
+    assert (raced["lost"], raced["asked"]) == (10, 0)
+
+
+@pytest.fixture
+def container(driven: Driven) -> Iterator[list[str]]:
+    """Give how a command enters another numbering of processes: `docker exec` does it so, its session is number 0."""
+    begin = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    tools = all(shutil.which(name) for name in ("unshare", "nsenter"))
+    if not tools or subprocess.run([*begin, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no namespace of processes")
+    with subprocess.Popen([*begin, "sleep", "600"]) as first:
+        until(lambda: psutil.Process(first.pid).children())
+        (inside,) = psutil.Process(first.pid).children()
+        yield ["nsenter", "-t", str(inside.pid), "-p", "-m", "sh", "-c", f'cd {driven.project}; "$@"', "sh"]
+        first.kill()
+
+
+def test_a_run_that_was_made_in_a_shell_is_driven_by_cron_and_again_after_a_kill(driven: Driven) -> None:
+    """With a home, a short path, and nothing else. Nobody is told that he drives it himself."""
+    run_id = driven.begin()
+    driven.environment = {key: driven.environment[key] for key in ("HOME", "NOTES", "LEAVES")}
+    driven.environment["PATH"] = f"{driven.root / 'bin'}:/usr/bin:/bin"
+    killed = held(driven, run_id)
+    killed.kill()
+    ends_after_kill(driven, killed, run_id)
+
+
+def test_a_run_is_made_and_driven_in_a_container_and_again_after_a_kill(driven: Driven, container: list[str]) -> None:
+    driven.command = [*container, *driven.command]
+    run_id = driven.begin()
+    killed = held(driven, run_id)
+    below = psutil.Process(killed.pid).children(recursive=True)
+    next(one for one in below if one.cmdline()[0] == sys.executable).kill()
+    ends_after_kill(driven, killed, run_id)
+
+
+def test_a_run_that_was_made_outside_is_driven_in_a_container(driven: Driven, container: list[str]) -> None:
+    run_id = driven.begin()
+    driven.command = [*container, *driven.command]
+    driven.loomctl("drive", run_id)
+    assert driven.state(run_id)["status"] == "completed"
+
+
+def ends_after_kill(driven: Driven, killed: subprocess.Popen[str], run_id: str) -> None:
+    """Drive a run at once after its driver was killed."""
+    (driven.notes / "hold").unlink()
+    driven.loomctl("drive", run_id)
+    killed.communicate(timeout=WAIT)
+    assert driven.state(run_id)["status"] == "completed"
+    assert (driven.left(), driven.done_again(run_id), driven.noted("overlaps")) == ([], [], [])
+
+
+def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: Driven) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+    (driven.notes / "hold").unlink()
+    said = ends(driven, process)
+    assert "too large" in said
+    assert not said.startswith("0 ")
+    driven.loomctl("drive", run_id)
+    assert driven.state(run_id)["status"] == "completed"
+
+
+def test_a_state_that_breaks_meanwhile_ends_the_drive_and_is_named(driven: Driven) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id)
+    path = driven.project / ".loom" / "runs" / run_id / "state.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    said = ends(driven, process)
+    assert "state.json" in said
+    assert not said.startswith("0 ")
+    path.write_bytes(whole)
+    (driven.notes / "hold").unlink()
+    driven.loomctl("drive", run_id)
+
+
+def test_a_project_that_is_gone_ends_the_drive(driven: Driven) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id)
+    shutil.rmtree(driven.project)
+    assert not ends(driven, process).startswith("0 ")
+
+
+def test_a_forged_word_drives_nothing(driven: Driven) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id)
+    driven.environment["LOOM_DRIVEN"] = f"{run_id} 0123456789abcdef-forged"
+    before = driven.state(run_id)["steps"]
+    assert "HELD_BY_ANOTHER" in driven.loomctl("done", "--outcome", "succeeded", "--note", "Done.", code=6)
+    assert "HELD_BY_ANOTHER" in driven.loomctl("drive", run_id, code=6)
+    assert driven.state(run_id)["steps"] == before
+    (driven.notes / "hold").unlink()
+    assert ends(driven, process).startswith("0 ")
