@@ -310,7 +310,8 @@ class Driver:
     def _works(self, hand: Hand, watch: Watch, limits: Limits) -> bool:
         """Tell whether anything of the run's tree left a sign of life where the assistant itself is silent."""
         now, run = time.time(), self._space.store.read(self._run_id)
-        age = now - life.last_sign(self._space.local, run, self._session_id, hand.tree(), now)
+        found = life.last_sign(self._space.local, run, self._session_id, hand.tree(), now)
+        age = now - max(found, min(hand.complained_at(), now))
         watch.heard(time.monotonic() - age)
         return watch.due(limits, time.monotonic())[0] != "silence"
 

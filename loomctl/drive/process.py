@@ -185,6 +185,10 @@ class Hand:
         self._selector.close()
         self.is_open = False
 
+    def complained_at(self) -> float:
+        """Give when it last printed on standard error, in seconds since 1970."""
+        return os.fstat(self._errors.fileno()).st_mtime
+
     def last_words(self) -> str:
         """Give the end of what it printed on standard error."""
         if not self._errors.closed:

@@ -124,6 +124,13 @@ def test_what_fails_or_hangs_ends_at_its_limits_and_leaves_nothing(hand: Hand, s
 
 
 @pytest.mark.slow
+def test_what_it_prints_as_it_works_is_a_sign_of_life(hand: Hand) -> None:
+    hand.begin(ONE)
+    hand.drive("for at in 1 2 3 4 5 6; do echo . >&2; sleep 0.5; done; echo 'It hangs.'", "--silence", "1.5s")
+    assert [one["class"] for one in hand.turns()] == ["done"]
+
+
+@pytest.mark.slow
 def test_a_command_that_gives_no_result_leads_nowhere(hand: Hand) -> None:
     hand.begin(ONE)
     said = hand.drive("cat > /dev/null; echo", code=9)
