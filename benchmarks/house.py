@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import gc
 import json
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--knots", action="store_true", help="name the modules of each knot")
     options = parser.parse_args()
+    gc.disable()  # all trees stay to the end, and looking through them for what could go takes longer than the rest
     house = count(ROOT)
     if options.json:
         print(json.dumps(house._asdict(), indent=1))

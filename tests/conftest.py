@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -36,6 +37,16 @@ settings.load_profile("loom")
 # Who starts the tests in the background makes them, and all that they start, deaf to an interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What is collected stays to the end: it need not be looked through for what could go, again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for what could go among what comes from now on alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
