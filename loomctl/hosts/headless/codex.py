@@ -1,7 +1,8 @@
 """Codex CLI without a person: `codex exec` with its events as JSON lines (as seen in 0.169.0).
 
 Its sandbox stands in place of permissions: it writes in the project alone, has no network, and asks nobody. What it
-refuses before a command begins stands in none of these lines; its own record says so (`dialects.codex`).
+refuses, and most of what its sandbox stops at once, stands in none of these lines: its own record has that
+(`dialects.codex`).
 """
 
 from __future__ import annotations
