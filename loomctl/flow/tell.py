@@ -84,8 +84,8 @@ def _refuse_elsewhere(space: Workspace, run_id: str) -> None:
 def _refuse_length(text: str) -> None:
     if not text.strip():
         what = "the message is empty"
-        raise LoomError("USAGE", what, hint='loomctl tell RUN "use blue"', exit_code=EXIT_USAGE)
+        raise LoomError("USAGE", what, hint="loomctl tell --help", exit_code=EXIT_USAGE)
     if len(text) > LONGEST or utf16_units(visible(text)) > _LARGEST:
         what = f"the message has more than {LONGEST:,} characters"
         why = "write it into a file, and tell the assistant to read that"
-        raise LoomError("TOO_LARGE", what, why=why, hint='loomctl tell RUN "read notes.md"', exit_code=EXIT_USAGE)
+        raise LoomError("TOO_LARGE", what, why=why, hint="loomctl tell --help", exit_code=EXIT_USAGE)

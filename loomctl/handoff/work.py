@@ -19,7 +19,7 @@ from loomctl.handoff import carried, raw_git, repository
 from loomctl.handoff.carried import LeftOut
 from loomctl.handoff.repository import Repository
 from loomctl.kit import clock, files, git, machine
-from loomctl.kit.errors import LoomError
+from loomctl.kit.errors import EXIT_SETUP, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.text.fences import counted, one_line
@@ -133,10 +133,14 @@ def checkout_of(space: Workspace) -> tuple[Repository, str]:
     top = git.top_of(space.project.root)
     folders = git.git_folders(top) if top is not None else None
     if top is None or folders is None or os.path.realpath(folders[1]) != os.path.realpath(owner.common):
-        raise LoomError("NO_REPOSITORY", "this is no checkout of the project's repository", where=space.project.root)
+        raise _no_checkout("this is no checkout of the project's repository", space.project.root)
     if folders[0] != folders[1] and not git.is_worktree_of(top, *folders):
-        raise LoomError("NO_REPOSITORY", "the repository does not know this worktree", where=top)
+        raise _no_checkout("the repository does not know this worktree", top)
     return raw_git.in_checkout(top, folders[0]), folders[1]
+
+
+def _no_checkout(what: str, where: str) -> LoomError:
+    return LoomError("NO_REPOSITORY", what, where=where, hint="git worktree list", exit_code=EXIT_SETUP)
 
 
 def read(repo: Repository, commit: str) -> tuple[Message, str, list[str]]:
@@ -396,9 +400,8 @@ class _Saving:
             own.ask("update-index", "--force-remove", "-z", "--stdin", given=_lines(bad))
             done = own.run(*words, given=_lines(found), patience=repository.CARRYING)
         if done.code != 0:
-            raise LoomError(
-                "GIT_FAILED", "git could not store the files", where=self._top, why=one_line(done.said, 200)
-            )
+            what, why = "git could not store the files", one_line(done.said, 200)
+            raise LoomError("GIT_FAILED", what, where=self._top, why=why, hint="git status")
         refused = re.findall(r"^Ignoring path (.*)$", done.said, re.MULTILINE)
         self._left_out += [LeftOut(path, "git takes no such name") for path in refused]
 

@@ -215,7 +215,7 @@ class _Putting:
         self._is_made = True
         folders = git.git_folders(self._place)
         if folders is None:
-            raise LoomError("GIT_FAILED", "git made no worktree", where=self._place)
+            raise LoomError("GIT_FAILED", "git made no worktree", where=self._place, hint="git worktree list")
         there = raw_git.in_checkout(self._place, folders[0])
         if self._base is not None:
             there.ask("read-tree", self._base)

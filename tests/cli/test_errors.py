@@ -356,6 +356,7 @@ FAILING = [
     Failing(["resume"], 3, "AMBIGUOUS_RUN", two_runs),
     Failing(["resume", "shop"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop"], 2, "BAD_STATUS", over),
+    Failing(["tell", "shop", "use blue"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop", "--after-step"], 2, "BAD_STATUS", over),
     Failing(["drive", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["stop"], 3, "NO_ACTIVE_RUN"),
