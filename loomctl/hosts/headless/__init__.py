@@ -36,9 +36,9 @@ def of(host: str) -> Dialect:
 def _not_driven(host: str) -> LoomError:
     row = table.HOSTS.get(host)
     what = f"Loom does not drive {row.title} yet" if row is not None else f"Loom cannot drive {host!r:.80}"
-    why = f"it drives {' and '.join(table.HOSTS[name].title for name in _KNOWN)}, and any command behind --"
-    hint = f"loomctl drive RUN -- {_ON_INPUT[host]}" if host in _ON_INPUT else _HELP
-    return LoomError("NO_DRIVER", what, why=why, hint=hint, exit_code=EXIT_USAGE)
+    such = f", such as `-- {_ON_INPUT[host]}`" if host in _ON_INPUT else ""
+    why = f"it drives {' and '.join(table.HOSTS[name].title for name in _KNOWN)}, and any command behind --{such}"
+    return LoomError("NO_DRIVER", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
 
 
 def refuse_unheld(host: str | None, *, cost: float | None, allow: tuple[str, ...]) -> None:
