@@ -127,12 +127,16 @@ def test_what_its_sandbox_refuses_completes_nothing(drive: Drive, command: str) 
     assert not drive.events("stage.completed")
 
 
-def test_what_the_api_refuses_is_not_asked_again(drive: Drive) -> None:
-    drive.codex.model.script([Says("the model is not there", status=400)] * 2)
-    said = drive.finished("two things", "--workflow", "flow", code=1)
-    assert "400" in said
-    assert "the model is not there" in said
-    assert drive.asks() == drive.asked + 1
+@pytest.mark.parametrize(
+    ("status", "said", "asks"), [(400, "the model is not there", 1), (401, "Log the assistant in", 2)]
+)
+def test_what_the_api_refuses_is_not_asked_again(drive: Drive, status: int, said: str, asks: int) -> None:
+    """It asks again by itself where a key is refused, and is ended at the second time."""
+    drive.codex.model.script([Says("the model is not there", status=status)] * 6)
+    told = drive.finished("two things", "--workflow", "flow", code=1)
+    assert str(status) in told
+    assert said in told
+    assert drive.asks() == drive.asked + asks
 
 
 @pytest.mark.parametrize("what", ["a tool", "the API"])
