@@ -223,6 +223,8 @@ def _next(ended: Ended) -> str:
         "completed": f"loomctl report {handle}",
         "approval": f"loomctl approve {handle}",
         "trust": f"loomctl trust {handle}",
+        "question": f"loomctl waits {handle}",
+        "stuck": f"loomctl waits {handle}",
         "held": f"loomctl show {handle}",
         "failed": f"loomctl show {handle}",
         "cancelled": f"loomctl show {handle}",
