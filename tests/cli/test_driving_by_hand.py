@@ -256,7 +256,7 @@ def test_a_driver_that_is_killed_takes_the_command_along(hand: Hand) -> None:
         (["--"], "no command behind --"),
         (["--max-cost", "5", "--", "cat"], "NO_COST"),
         (["--allow", "Write", "--", "cat"], "NO_RULES"),
-        (["--host", "gemini"], "loomctl drive RUN -- gemini"),
+        (["--host", "gemini"], "such as `-- gemini --approval-mode auto_edit`"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_begins(words: list[str], said: str, scene: Scene) -> None:
