@@ -137,6 +137,8 @@ def test_the_same_again_and_again_ends_a_turn_then_the_drive(drive: Drive, perio
     assert [one["class"] for one in turns] == ["stuck", "stuck"]
     assert max(one["calls"] for one in turns) <= (6 if period == 1 else 10)
     assert len({one["conversation"] for one in turns}) == 2
+    asked = [one for one in drive.assistant.api.requests if one.kind == "main"][: turns[0]["calls"]]
+    assert sum("again and again" in one.news() for one in asked) == 1  # it was told, once, while it could still turn
     assert drive.state()["status"] == "awaiting_feedback"
 
 
