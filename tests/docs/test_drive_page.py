@@ -40,10 +40,8 @@ def test_every_event_has_the_keys_that_the_page_names(scene: Scene) -> None:
         out, _ = fake.drives(scene.handle, "--json", "--max-time", "1h", code=9)
     finally:
         fake.close()
-    named = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[2])) for row in ROWS if len(row) == 3}
+    named = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[2])) for row in ROWS if row[1][:1].isalpha()}
     for one in documents(out):
         keys = set(one) - {"schema_version", "event"}
         assert keys <= named[one["event"]], one
-    assert {"drive.started", "turn.started", "step", "turn.ended", "drive.ended"} <= {
-        one["event"] for one in documents(out)
-    }
+    assert {one["event"] for one in documents(out)} == named.keys() - {"waiting"}
