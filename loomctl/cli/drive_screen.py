@@ -238,8 +238,11 @@ class Block:
         rows = sum(max(1, -(-fences.width(line) // wide)) for line in self._drawn)  # a narrower screen broke them
         up = f"\033[{rows}A" if rows else ""
         if self._drawn or lines:
-            shown = "".join(f"{output.shown(line)}\n" for line in lines)
-            sys.stderr.write(f"\r{up}\033[J{shown}")
+            # Line by line: tmux keeps what is cleared at once, as history.
+            shown = "".join(f"{output.shown(line)}\033[K\n" for line in lines)
+            blank = "\033[K\n" * max(0, rows - len(lines))
+            back = f"\033[{blank.count(chr(10))}A" if blank else ""
+            sys.stderr.write(f"\r{up}{shown}{blank}{back}")
             sys.stderr.flush()
         self._drawn = lines
 

@@ -46,6 +46,10 @@ class Terminal:
         """Give what stands on the screen and above it, wrapped lines joined."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-1000", check=False)
 
+    def visible(self) -> str:
+        """Give what stands on the screen alone."""
+        return self._tmux("capture-pane", "-p", check=False)
+
     def type(self, line: str) -> None:
         """Type words, and no Enter."""
         self._tmux("send-keys", "-l", line)
@@ -79,6 +83,9 @@ class Terminal:
             assert time.monotonic() < deadline, f"{key} changes nothing:\n{screen}"
             self.press(key)
             time.sleep(0.5)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._tmux("resize-window", "-x", str(columns), "-y", str(lines))
 
     def kill(self) -> None:
         """Kill the program and wait until it is gone: one that only loses its terminal writes on for a while."""
