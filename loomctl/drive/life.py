@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 _DRIVERS_OWN = ("state.json", "state.backup.json")  # the driver writes them itself, to say that it lives
+_AHEAD = 300.0  # seconds by which another machine's clock, whose disk it is, may be ahead
 _MOST = 20_000  # files that are looked at
 
 
@@ -28,7 +29,7 @@ def last_sign(local: Local, run: Run, conversation: str, processes: Iterable[psu
     """
     found = [*_in_run(run.folder), *_of_hooks(local, conversation), *_in_transcripts(local, conversation)]
     found += _written_by(processes)
-    return max((at for at in found if at <= now + 1), default=0.0)
+    return max((min(at, now) for at in found if at <= now + _AHEAD), default=0.0)
 
 
 def is_without_hooks(local: Local, since: float) -> bool:

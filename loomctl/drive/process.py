@@ -25,7 +25,7 @@ from loomctl.runs.store.write_rules import STARTED_FOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-POLITE, GRACE = 2.0, 8.0  # seconds after INT, then after TERM, before KILL
+POLITE, GRACE = 2.0, 6.0  # seconds after INT, then after TERM, before KILL
 _LONGEST = 64 << 20  # bytes of a line; a longer one is passed over
 _BLOCK = 1 << 16
 _LAST_WORDS = 8_000  # bytes of what it printed on standard error

@@ -20,7 +20,10 @@ from tests.helpers.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the stand-in for the assistant looks into /proc"),
+]
 
 
 @pytest.fixture
