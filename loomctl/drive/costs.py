@@ -27,17 +27,27 @@ def of_turn(known: Mapping[str, Any], conversation: str, over: Over | None, weig
         return Cost(over.spent)
     if over is not None and over.cost is not None:
         return Cost(max(0.0, over.cost - number(as_object(known.get("conversations")).get(conversation))))
-    prices = {model: number(price) for model, price in as_object(known.get("prices")).items()}
+    usd = _priced(weights, as_object(known.get("prices")))
+    return Cost(usd, estimated=usd is not None)
+
+
+def _priced(weights: Mapping[str, float], prices: Mapping[str, Any]) -> float | None:
+    """Estimate by each model's price, or the dearest; None where there is no price, or nothing to price."""
     if not prices or not weights:
-        return Cost(None)
-    dearest = max(prices.values())
-    return Cost(sum(prices.get(model, dearest) * weight for model, weight in weights.items()), estimated=True)
+        return None
+    dearest = max(number(price) for price in prices.values())
+    return sum(number(prices.get(model, dearest)) * number(weight) for model, weight in weights.items())
 
 
-def booked(known: Mapping[str, Any], conversation: str, over: Over | None, cost: Cost) -> dict[str, Any]:
-    """Add a turn to what is known of a run's costs: `{cost, conversations, prices, turns}`."""
-    conversations = dict(as_object(known.get("conversations")))
-    prices = dict(as_object(known.get("prices")))
+def booked(
+    known: Mapping[str, Any], conversation: str, over: Over | None, cost: Cost, weights: Mapping[str, float]
+) -> tuple[dict[str, Any], float]:
+    """Add a turn to what is known of a run's costs: `{cost, conversations, prices, turns, unpriced?}`.
+
+    Gives with it what turns before had cost, where the first price is known only now.
+    """
+    conversations, prices = dict(as_object(known.get("conversations"))), dict(as_object(known.get("prices")))
+    unpriced = dict(as_object(known.get("unpriced")))
     if over is not None:
         if over.cost is not None:
             conversations.pop(conversation, None)
@@ -45,13 +55,18 @@ def booked(known: Mapping[str, Any], conversation: str, over: Over | None, cost:
         for model, price in over.prices.items():
             prices.pop(model, None)
             prices[model] = price
-    return {
-        **known,
-        "cost": round(so_far(known) + (cost.usd or 0.0), 6),
+    made_up = _priced(unpriced, prices) or 0.0
+    if cost.usd is None and not prices:
+        for model, weight in weights.items():
+            unpriced[model] = number(unpriced.get(model)) + weight
+    now = {
+        **{key: value for key, value in known.items() if key != "unpriced"},
+        "cost": round(so_far(known) + (cost.usd or 0.0) + made_up, 6),
         "conversations": _last(conversations),
         "prices": _last(prices),
         "turns": turns(known) + 1,
     }
+    return {**now, "unpriced": _last(unpriced)} if unpriced and not prices else now, made_up
 
 
 def so_far(known: Mapping[str, Any]) -> float:

@@ -427,8 +427,9 @@ class Driver:
         known = as_object(state.get(KEY))
         cost = costs.of_turn(known, conversation, over, weights) if self._dialect.TELLS_COST else costs.Cost(None)
         ended = {**told, "cost": None if cost.usd is None else round(cost.usd, 6)}
+        now, made_up = costs.booked(known, conversation, over, cost, weights)
         ended |= {"estimated": True} if cost.estimated else {}
-        now = costs.booked(known, conversation, over, cost)
+        ended |= {"made_up": round(made_up, 6)} if made_up else {}
         return {**state, KEY: now}, [Event("turn.ended", ended, self._space.caller.session_id)]
 
     def _used(self, watch: Watch) -> int:

@@ -127,7 +127,8 @@ turn.ended: that process has ended, and nothing of it runs any more
     | turn | class = `done`, `infra` (its API, process or host failed, or nothing was heard of it), `limit` (its API
     names a time), `refused` (by its API), `stuck`, `spent` (a limit of the driver's) or `stopped` | why = in words
     | tokens = of its answers | calls = of tools | seconds | cost = in USD that the turn added, null where its host
-    did not say it | estimated = the cost is, from its tokens: it was ended before its host said it | killed = processes
+    did not say it | estimated = the cost is, from its tokens: it was ended before its host said it
+    | made_up = USD of turns before, of which no price was known until now, estimated | killed = processes
     that would not end | denials = the calls that its host refused | conversation = its id
 drive.told: the assistant is given what `loomctl tell` keeps for it | text = its secrets masked | said_at | by = `user`
     or `loom` | with = what carried it: `tool result`, `prompt`, `stop`, `start` or `command` | again = whether it was

@@ -19,7 +19,7 @@ def book(*turns: tuple[str, Over | None, dict[str, float]]) -> tuple[dict[str, A
     told = []
     for conversation, end, weights in turns:
         cost = costs.of_turn(known, conversation, end, weights)
-        known = costs.booked(known, conversation, end, cost)
+        known, _ = costs.booked(known, conversation, end, cost, weights)
         told.append(cost)
     return known, told
 
@@ -46,7 +46,17 @@ def test_a_killed_turn_is_estimated_by_the_price_of_its_model_or_the_dearest_or_
     assert book(("a", prices, {}), ("b", None, {"other": 2.0}))[1][-1] == costs.Cost(6.0, estimated=True)
 
 
+def test_what_was_killed_before_a_price_was_known_is_booked_with_the_first_one() -> None:
+    known, told = book(("a", None, {"m": 2.0}), ("b", None, {"m": 3.0, "n": 1.0}))
+    assert [one.usd for one in told] == [None, None]
+    assert known["unpriced"] == {"m": 5.0, "n": 1.0}
+    known, made_up = costs.booked(known, "c", over(0.5, 0.5, m=0.1), costs.Cost(0.5), {})
+    assert made_up == pytest.approx(0.6)
+    assert known["cost"] == pytest.approx(1.1)
+    assert "unpriced" not in known
+
+
 @pytest.mark.parametrize("known", [{"cost": "x", "conversations": 3, "prices": {"m": -1}, "turns": None}, {}])
 def test_what_cannot_be_read_counts_as_nothing(known: dict[str, Any]) -> None:
     assert costs.so_far(known) == 0
-    assert costs.booked(known, "a", over(1.0), costs.Cost(1.0))["cost"] == 1.0
+    assert costs.booked(known, "a", over(1.0), costs.Cost(1.0), {})[0]["cost"] == 1.0
