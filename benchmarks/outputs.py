@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import stand  # noqa: E402
-from loomctl.flow import drive, start  # noqa: E402
+from loomctl.flow import advance, start  # noqa: E402
 from loomctl.flow.open_project import workspace  # noqa: E402
 from loomctl.flow.outcomes import directives, json_objects  # noqa: E402
 from loomctl.runs import config, project  # noqa: E402
@@ -207,7 +207,7 @@ def capture(most: int | None) -> list[Row]:
             (root / "notes.md").write_text(f"{number}\n")
             answer = f'Step {number} is done.\n{{"context_updates": {{"last": {number}}}}}'
             began = time.perf_counter()
-            drive.done(space, run_id, response=answer)
+            advance.done(space, run_id, response=answer)
             took.append(time.perf_counter() - began)
     first, last = statistics.median(took[:100]), statistics.median(took[-100:])
     values = {"first ms": first * 1000, "last ms": last * 1000, "per second": 1 / last, "last / first": last / first}

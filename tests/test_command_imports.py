@@ -23,7 +23,7 @@ LIBRARY = {
 RESOLVING = {"loomctl.workflows.resolve", "loomctl.workflows.workflow", "loomctl.workflows.workflow_files"}
 DRIVING = {
     "loomctl.flow.commands.run_commands",
-    "loomctl.flow.drive",
+    "loomctl.flow.advance",
     "loomctl.priming.prime_run",
     "loomctl.flow.finish",
 }
@@ -38,7 +38,7 @@ CASES = [
     ("paths", "runs", DRIVING),
     ("next", "step", set()),
     ("done", "step", set()),
-    ("prime-context", "prime", {"loomctl.flow.drive"}),
+    ("prime-context", "prime", {"loomctl.flow.advance"}),
     ("debug preamble", "context", DRIVING),
     ("status", "status", DRIVING),
     ("statusline", "status", DRIVING),

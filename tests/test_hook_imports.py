@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from tests.helpers.scenes import MAIN, OTHER, SESSION, Json, Scene, TranscriptFile, artifact
 
 # What costs too much, or is not there before any set-up.
@@ -39,14 +39,14 @@ GIT = {
 
 # What a hook leaves alone that only primes, or only keeps a message.
 TO_DRIVE = (
-    "flow.drive",
+    "flow.advance",
     "flow.settle",
     "flow.route",
     "workflows.routing",
     "workflows.gates",
 )
 TO_END_A_STEP = (
-    *("priming.prime_run", "flow.drive", "flow.settle", "flow.finish", "changes.track", "flow.prompts"),
+    *("priming.prime_run", "flow.advance", "flow.settle", "flow.finish", "changes.track", "flow.prompts"),
     "flow.finish_records",
     *(
         "runs.context_values",
@@ -127,7 +127,7 @@ CASES: list[tuple[str, Json]] = [
 def test_a_hook_imports_little(begun: Scene, ground: set[str], event: str, told: Json, closing: bool) -> None:
     """None of what is forbidden, nothing that is not named here, and `subprocess` only where git is asked."""
     if closing:
-        drive.done(begun.space(), begun.run_dir.name, response=None)
+        advance.done(begun.space(), begun.run_dir.name, response=None)
     file = TranscriptFile(begun.root.parent / "t.jsonl")
     file.prompt("hello")
     file.compacts()

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from loomctl.changes import track
 from loomctl.cli import bundle
-from loomctl.flow import decide, drive
+from loomctl.flow import advance, decide
 from loomctl.flow.commands import command_steps
 from loomctl.flow.outcomes import directives
 from loomctl.reduction.tool_steps import ToolStep
@@ -61,17 +61,17 @@ def worked(scene: Scene) -> Scene:
     run = scene.begin().run
     space = scene.space(conversation=Counted())
     command_steps.trust(space, run, command_steps.listed(space, run))
-    drive.next_step(space, run.run_id)
+    advance.next_step(space, run.run_id)
     step = ToolStep("toolu_1", "Write", {"file_path": "/elsewhere/x"}, "written", None, success=True)
     tool_log.append(str(scene.run_dir), [step._replace(more={"stage": "003-a.ask@1", "at": "2999"})])
     scene.write("a.txt", "x\n")
     routing = {"outcome": "succeeded", "context_updates": {"n": 1}, "suggested_next_ids": ["own"]}
     label = {"preferred_next_label": "[O] On", "failure_reason": "none"}
-    drive.done(space, run.run_id, response=json.dumps(routing | label), artifacts={"spec": "a.txt"})
-    drive.done(space, run.run_id, response='{"risk": "high"}')
+    advance.done(space, run.run_id, response=json.dumps(routing | label), artifacts={"spec": "a.txt"})
+    advance.done(space, run.run_id, response='{"risk": "high"}')
     decide.approve(space, run.run_id, by="Ada", note="so be it")
-    drive.done(space, run.run_id, response='{"outcome": 7}')
-    drive.done(space, run.run_id, response='{"outcome": 7}')
+    advance.done(space, run.run_id, response='{"outcome": 7}')
+    advance.done(space, run.run_id, response='{"outcome": 7}')
     return scene
 
 

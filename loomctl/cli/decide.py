@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loomctl.cli.command_line import Command
-    from loomctl.flow.drive import Driven
+    from loomctl.flow.advance import Driven
     from loomctl.runs.project import Workspace
 
 _PAUSABLE = ("in_progress", "awaiting_feedback")

@@ -9,7 +9,7 @@ import click
 from loomctl.cli import answer, command_line, output
 from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
-from loomctl.flow import drive, fork, resume, rewind, start
+from loomctl.flow import advance, fork, resume, rewind, start
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import EXIT_MISSING, EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted
@@ -310,7 +310,7 @@ def rewind_command(run: str | None, stage: str, as_json: bool) -> int:
         )
         return EXIT_OK
     lines = [*_rewound(rewound), *(f"  ! {masked_line(note, 300)}" for note in rewound.notes)]
-    lines.append(drive.Driven(rewound.run, rewound.move).line)
+    lines.append(advance.Driven(rewound.run, rewound.move).line)
     output.prose(answer.whole(space, rewound.run, lines, None), last=lambda: [lines[0], lines[-1]])
     return EXIT_OK
 

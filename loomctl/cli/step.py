@@ -14,7 +14,7 @@ import click
 
 from loomctl.cli import answer, ask, command_line, output
 from loomctl.cli.command_line import branch_option, json_option, run_argument
-from loomctl.flow import drive, finish_records
+from loomctl.flow import advance, finish_records
 from loomctl.flow.commands import run_commands
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.directives import ROUTING, Reading
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.flow.advance import Driven
     from loomctl.flow.commands.run_commands import Pending
-    from loomctl.flow.drive import Driven
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
@@ -62,7 +62,7 @@ def next_command(run: str | None, branch: str | None, as_json: bool) -> int:
     space = command_line.space()
     line = _ProgressLine() if sys.stderr.isatty() and not as_json else None
     try:
-        driven = drive.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
+        driven = advance.next_step(space, find.to_drive(space, run), line.show if line else None, branch=branch)
     finally:
         if line:
             line.clear()
@@ -147,7 +147,7 @@ def done(
     try:
         run_id = find.to_drive(space, run, by_hand=outcome is not None)
         given.append(_response(response_file))
-        driven = drive.done(
+        driven = advance.done(
             space,
             run_id,
             response=given[0],

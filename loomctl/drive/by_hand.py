@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from loomctl.drive import ends, rules, signs
 from loomctl.drive.drive import NOW, Driver
 from loomctl.drive.rules import Turn
-from loomctl.flow import drive as flow
+from loomctl.flow import advance as flow
 from loomctl.flow import preambles, prompts, resume
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import LoomError

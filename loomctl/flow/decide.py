@@ -5,7 +5,7 @@ The assistant's word is not a person's: its host asks its user before such a com
 
 from __future__ import annotations
 
-from loomctl.flow import drive, finish, finish_records, lines, settle
+from loomctl.flow import advance, finish, finish_records, lines, settle
 from loomctl.flow.outcomes import directives
 from loomctl.kit import clock, git
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
@@ -49,7 +49,7 @@ class Said(NamedTuple):
 
 def approve(
     space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None, later: bool = False
-) -> drive.Driven:
+) -> advance.Driven:
     """Grant what the run asks for and go on. by: who does, empty: whom this machine knows.
 
     later: what is due stays owed to the session's next `next`.
@@ -61,7 +61,7 @@ def approve(
     return _decide(space, run_id, "approval.granted", _said(space, gates.APPROVE, by, note), branch, later=later)
 
 
-def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None) -> drive.Driven:
+def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "", branch: str | None = None) -> advance.Driven:
     """Refuse what the run asks for. by, note: who does and why.
 
     At a human step it is the choice that means a no, else the step fails; at every other gate the run is paused, and
@@ -72,7 +72,7 @@ def reject(space: Workspace, run_id: str, *, by: str = "", note: str = "", branc
 
 def choose(
     space: Workspace, run_id: str, label: str, *, by: str = "", note: str = "", branch: str | None = None
-) -> drive.Driven:
+) -> advance.Driven:
     """End a human step with one of its choices. Raises NOTHING_TO_CHOOSE, UNKNOWN_LABEL and AMBIGUOUS_LABEL."""
     return _decide(space, run_id, "approval.chosen", _said(space, gates.CHOOSE, by, note, label), branch)
 
@@ -88,11 +88,11 @@ def _said(space: Workspace, verb: str, by: str, note: str, label: str = "") -> S
 
 def _decide(
     space: Workspace, run_id: str, event: str, said: Said, branch: str | None, *, later: bool = False
-) -> drive.Driven:
+) -> advance.Driven:
     space = leases.deciding(space)
     notes = recording.noted(space)
     run = _line(space, run_id, branch)
-    drive.refuse_over(run.state)
+    advance.refuse_over(run.state)
     gates.must_ask(run.state, run.plan, said.verb)  # nobody decides what they were not asked yet
     seen = _waits_for(run.state, run.plan)
     known = _gathered(space, run, said)
@@ -102,7 +102,7 @@ def _decide(
     def change(state: State) -> tuple[State, list[Event]]:
         settled.clear()
         ended.clear()
-        drive.refuse_over(state)
+        advance.refuse_over(state)
         _refuse_moved(seen, _waits_for(state, run.plan), state)
         found = gates.decision(state, run.plan, said.verb, said.label)
         happened: list[Event] = []
@@ -122,7 +122,7 @@ def _decide(
     is_told = not later and space.caller.host != TERMINAL and not visits.is_branch(run.state)
     made = settle.told_of(space, run, settled[0]) if is_told else None
     notes += leases.noted_stage(space, run.state)
-    return drive.Driven(run, settled[0].move, done, slip=made, notes=notes)
+    return advance.Driven(run, settled[0].move, done, slip=made, notes=notes)
 
 
 def _line(space: Workspace, run_id: str, branch: str | None) -> Run:

@@ -6,7 +6,7 @@ import os
 
 from loomctl.changes import stage_changes, working_tree
 from loomctl.flow import lines, route, settle
-from loomctl.flow.drive import Driven
+from loomctl.flow.advance import Driven
 from loomctl.kit import clock, files
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.quick_json import as_object

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from loomctl.kit.processes import PATIENCE
@@ -26,7 +26,7 @@ def tell(space: Workspace, run_id: str, text: str, by: str = "") -> Tell:
     TOO_LARGE and TOO_MANY.
     """
     state = space.store.read_state(run_id)
-    drive.refuse_over(state)
+    advance.refuse_over(state)
     _refuse_elsewhere(space, run_id)
     _refuse_length(text)
     with tells.lock(space.store.local, run_id, PATIENCE) as held:

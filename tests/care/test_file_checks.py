@@ -11,7 +11,7 @@ import pytest
 
 from loomctl.care import file_checks
 from loomctl.care.file_checks import Files
-from loomctl.flow import drive, rewind
+from loomctl.flow import advance, rewind
 from loomctl.handoff import copies
 from loomctl.runs import context_values
 from loomctl.runs.machine import run_notes
@@ -52,7 +52,7 @@ def capture(scene: Scene, stored: str, data: bytes) -> None:
 def test_an_answer_is_proven_byte_for_byte(scene: Scene, text: str) -> None:
     """Its hash stands in the log as it is written; any other byte is a fault that names stage and file."""
     run_id = begun(scene)
-    drive.done(scene.space(), run_id, response=text)
+    advance.done(scene.space(), run_id, response=text)
     assert held(scene)[:4] == (1 + 6, 0, 0, 0)
     data = response(scene).read_bytes()
     response(scene).write_bytes(data + b" ")
@@ -64,7 +64,7 @@ def test_an_answer_is_proven_byte_for_byte(scene: Scene, text: str) -> None:
 
 def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scene: Scene) -> None:
     run_id = begun(scene)
-    drive.done(scene.space(), run_id, response="Made it.")
+    advance.done(scene.space(), run_id, response="Made it.")
     data = response(scene).read_bytes()
     response(scene).unlink()
     assert [(one.file, one.why) for one in held(scene).faults] == [("response.md", "it is gone")]
@@ -81,10 +81,10 @@ def test_an_answer_that_is_gone_is_a_fault_and_one_that_is_no_file_unproven(scen
 
 def test_an_answer_that_was_undone_is_proven_where_it_was_put(scene: Scene) -> None:
     run_id = begun(scene)
-    drive.done(scene.space(), run_id, response="First.")
+    advance.done(scene.space(), run_id, response="First.")
     rewind.undo(scene.space(), run_id)
     assert held(scene)[:3] == (1 + 3, 0, 0)
-    drive.done(scene.space(), run_id, response="Second.")
+    advance.done(scene.space(), run_id, response="Second.")
     assert held(scene)[:3] == (1 + 6, 0, 0)
 
 
@@ -116,7 +116,7 @@ def test_evidence_that_changed_since_is_unproven(scene: Scene) -> None:
     """A file of the project is the work's: a later step may change it. What a command printed stays."""
     run_id = begun(scene, "out.md")
     scene.write("out.md", "found")
-    drive.done(scene.space(), run_id, response="Made it.")
+    advance.done(scene.space(), run_id, response="Made it.")
     assert held(scene)[:3] == (2 + 6, 0, 0)
     scene.write("out.md", "others")
     (one,) = held(scene).open

@@ -11,7 +11,7 @@ import pytest
 
 from loomctl.changes import evidence_files, track
 from loomctl.changes.track import Tracked
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.artifact_paths import Roots
 from loomctl.runs.tools import tool_log
@@ -31,7 +31,7 @@ def begun(scene: Scene) -> Scene:
     scene.begin()
     scene.write("junit.xml", "<testsuite/>")
     ran(scene)
-    drive.done(scene.space(), scene.run_dir.name, response="Asked.")
+    advance.done(scene.space(), scene.run_dir.name, response="Asked.")
     assert (scene.run_dir / "assets").is_dir()
     return scene
 

@@ -14,7 +14,7 @@ import pytest
 
 from loomctl.changes import asset_files, track, working_tree
 from loomctl.changes.track import Tracked
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
 from loomctl.runs.tools.reducer import StepReducer
@@ -315,7 +315,7 @@ def test_each_stage_is_told_apart_and_old_baselines_go(begun: Scene) -> None:
         git(begun.root, "add", ".")
         git(begun.root, "commit", "-q", "-m", "more")
         assert ended(begun).files == [f"n{number}"]
-        drive.done(begun.space(), begun.run_dir.name, response="done")
+        advance.done(begun.space(), begun.run_dir.name, response="done")
     names = {path.name.partition("-")[0] for path in (begun.store / "local" / "baselines").glob("*/*")}
     assert len(names) == 2
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.runs.store.blobs import Blobs
 from tests.cli.conftest import Cli
 from tests.helpers import faber
@@ -22,7 +22,7 @@ LARGE = "x" * 110_000
 
 def end(scene: Scene, **updates: Any) -> None:
     response = f"Done. {json.dumps({'outcome': 'succeeded', 'context_updates': updates})}"
-    drive.done(scene.space(), scene.run_dir.name, response=response)
+    advance.done(scene.space(), scene.run_dir.name, response=response)
 
 
 def values(scene: Scene) -> Json:
@@ -252,7 +252,7 @@ def test_built_in_keys_are_true_at_every_change_of_stage(begun: Scene, cli: Cli)
     assert told() == ("build/make", "frame/ask", 0)
     cli("resume")
     assert told() == ("build/make", "frame/ask", 0)
-    drive.done(begun.space(), begun.run_dir.name, response="no", outcome="failed")
+    advance.done(begun.space(), begun.run_dir.name, response="no", outcome="failed")
     assert begun.state["status"] == "failed"
     assert told() == ("build/make", "frame/ask", 0)
     cli("resume")
@@ -271,7 +271,7 @@ def test_a_try_counts_as_one_of_its_step(scene: Scene, cli: Cli) -> None:
     for retries in range(3):
         assert cli("context", "get", "_retry_count").stdout == f"{retries}\n"
         assert cli("context", "get", "_previous_node").stdout == "p/a\n"
-        drive.done(scene.space(), scene.run_dir.name, response="no", outcome="failed")
+        advance.done(scene.space(), scene.run_dir.name, response="no", outcome="failed")
 
 
 def test_the_list_shows_kinds_sizes_and_who_set_what(begun: Scene, cli: Cli) -> None:

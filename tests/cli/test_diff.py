@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.changes import asset_files, track
-from loomctl.flow import drive, rewind
+from loomctl.flow import advance, rewind
 from loomctl.reduction.tool_steps import ToolStep
 from loomctl.runs.tools import tool_log
 from tests.cli.conftest import Cli
@@ -28,7 +28,7 @@ def begin(scene: Scene) -> None:
 
 
 def end(scene: Scene) -> None:
-    drive.done(scene.space(), scene.run_dir.name, response="done")
+    advance.done(scene.space(), scene.run_dir.name, response="done")
 
 
 def called(scene: Scene, tool: str, **args: str) -> None:

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.kit import clock
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
@@ -31,7 +31,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 def begun(scene: Scene) -> Scene:
     scene.workflow()
     scene.begin()
-    drive.done(scene.space(), scene.run_dir.name, response="asked")
+    advance.done(scene.space(), scene.run_dir.name, response="asked")
     return scene
 
 
@@ -278,7 +278,7 @@ def followed(begun: Scene) -> Iterator[Following]:
 def test_events_are_told_as_they_come_until_the_run_is_over_and_then_at_once(begun: Scene, followed: Following) -> None:
     append(begun, Event("first", {"n": 1}))
     assert "n=1" in followed.until("first")
-    drive.done(begun.space(), begun.run_dir.name, response="made")
+    advance.done(begun.space(), begun.run_dir.name, response="made")
     followed.until("003-build.polish@1")
     assert begun.loomctl("cancel").code == 0
     code, out, err = followed.end()
@@ -336,7 +336,7 @@ def test_what_a_command_prints_is_told_while_it_runs(begun: Scene, followed: Fol
         file.flush()
         assert "bytes left out; command.log has them" in followed.until("…")
         followed.until("000039999")
-    drive.done(begun.space(), begun.run_dir.name, response="made")
+    advance.done(begun.space(), begun.run_dir.name, response="made")
     followed.until("stage.completed")
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.kit.text import fences
 from tests.cli.conftest import Cli
 from tests.cli.test_steps import record
@@ -48,7 +48,7 @@ def long(scene: Scene) -> Scene:
     scene.write(DEEP, "# 仕様\n")
     scene.begin(GOAL, workflow="long")
     told = {"outcome": "succeeded", "context_updates": {"coverage_of_the_settings_page": "数" * 200}}
-    drive.done(scene.space(), scene.run_dir.name, response=f"できた。 {json.dumps(told)}")
+    advance.done(scene.space(), scene.run_dir.name, response=f"できた。 {json.dumps(told)}")
     record(scene, "Bash", {"command": f"pytest {DEEP}"}, {"stdout": "ok\n" * 99}, "toolu_01AbCdEfGhIjKlMnOpQrSt")
     record(scene, "mcp__data_base__query_everything", {"sql": "選ぶ" * 40}, "row\n" * 9000, "toolu_02" + "z" * 22)
     record(scene, "Grep", {"pattern": "x"}, None, "toolu_03" + "z" * 22, error="no", agent_id="agent-1")

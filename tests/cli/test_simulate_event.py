@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import OTHER, SESSION, Ended, Json, Scene, artifact, fingerprint
@@ -243,7 +243,7 @@ def waiting(scene: Scene, number: int, output: str, session: str = SESSION) -> N
 def test_nothing_at_all_is_written(cli: Cli, scene: Scene, user_folders: Path) -> None:
     scene.write(".loom/config.yaml", "restore_budget: 9000\n")
     scene.begin()
-    drive.done(scene.space(), scene.run_dir.name, response="Asked.")
+    advance.done(scene.space(), scene.run_dir.name, response="Asked.")
     waiting(scene, 1, "x" * 20_000)
     waiting(scene, 2, "all pass")
     waiting(scene, 3, "of nobody", OTHER)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.cli.stages import took
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.flow.commands import command_steps
 from loomctl.kit import ids
 from tests.cli.conftest import Cli
@@ -47,9 +47,9 @@ def worked(scene: Scene) -> Scene:
     )
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
-    drive.done(space, run_id, response='asked\n{"context_updates": {"colour": "grün"}, "preferred_next_label": "go"}')
-    drive.done(space, run_id, response="no", outcome="failed", note="the database is missing")
-    drive.done(space, run_id, response="made")
+    advance.done(space, run_id, response='asked\n{"context_updates": {"colour": "grün"}, "preferred_next_label": "go"}')
+    advance.done(space, run_id, response="no", outcome="failed", note="the database is missing")
+    advance.done(space, run_id, response="made")
     change_status(scene, ASK, usage=USAGE, files_touched=["a.py", "b.py"], repairs=1)
     return scene
 
@@ -317,8 +317,8 @@ def test_what_a_refused_step_lacked_is_said_and_its_output_can_be_printed(scene:
     scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "x", "evidence": [{"tests": "pass"}]}]}})
     space, run = scene.space(), scene.begin().run
     command_steps.trust(space, run, command_steps.listed(space, run))
-    drive.done(space, run.run_id, response="made")
-    drive.done(space, run.run_id, response="made again")
+    advance.done(space, run.run_id, response="made")
+    advance.done(space, run.run_id, response="made again")
     assert cli("show", "1", "--file", "evidence-1.2/command.log").stdout == "not ok adds\n"
     assert "evidence-1.1/command.log, evidence-1.2/command.log" in cli("show", "1").stdout
     waits = cli("status", "--json").json["waits"]["why"]

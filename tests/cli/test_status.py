@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loomctl import __version__
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.kit.text import fences
 from loomctl.runs.store import events
 from loomctl.runs.store.events import Event
@@ -492,7 +492,7 @@ def test_many_phases_are_counted_and_the_run_can_be_pasted(
 ) -> None:
     scene.workflow(phases={f"phase{number}": {"steps": [{"id": "s", "prompt": "x"}]} for number in range(10)})
     run_id = scene.begin("日本語の目標 with many phases").run.run_id
-    drive.done(scene.space(), run_id, response="Done.")
+    advance.done(scene.space(), run_id, response="Done.")
     for wide in ("40", "80", "24"):
         monkeypatch.setenv("COLUMNS", wide)
         screen = cli("status").stdout

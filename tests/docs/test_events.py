@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from loomctl.flow import decide, drive, rewind
+from loomctl.flow import advance, decide, rewind
 from tests.docs.events import EVENTS, written
 from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import Scene
@@ -47,12 +47,12 @@ def test_a_runs_events_have_only_what_the_page_tells(scene: Scene) -> None:
     )
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
-    drive.done(space, run_id, response="no", outcome="failed", note="why")
-    drive.done(space, run_id, response='{"context_updates": {"a": 1}}')
+    advance.done(space, run_id, response="no", outcome="failed", note="why")
+    advance.done(space, run_id, response='{"context_updates": {"a": 1}}')
     rewind.undo(space, run_id)
-    drive.done(space, run_id, response="x")
+    advance.done(space, run_id, response="x")
     decide.approve(space, run_id)
-    drive.done(space, run_id, response="y")
+    advance.done(space, run_id, response="y")
     entries = [json.loads(line) for line in (scene.run_dir / "events.jsonl").read_text().splitlines()]
     assert entries[-1]["event"] == "run.completed"
     assert {"stage.undone", "approval.granted", "phase.completed"} <= {entry["event"] for entry in entries}

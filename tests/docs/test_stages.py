@@ -3,7 +3,7 @@
 import json
 
 from loomctl.changes import track
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.runs import command_runs, stages
 from tests.docs.pages import DOCS, make, table
 from tests.helpers.scenes import Scene
@@ -47,7 +47,7 @@ def test_every_key_of_a_status_is_told(scene: Scene) -> None:
     """As it is written without git, so that all of them are there; and in the order of the file."""
     scene.workflow()
     scene.begin()
-    drive.done(scene.space(), scene.run_dir.name, response="It is done.")
+    advance.done(scene.space(), scene.run_dir.name, response="It is done.")
     status = json.loads((scene.run_dir / "stages" / "001-frame.ask@1" / "status.json").read_text(encoding="utf-8"))
     assert sorted(status) == sorted(key for keys in KEYS for key in keys.split(", "))
     rows = [[", ".join(f"`{key}`" for key in keys.split(", ")), told] for keys, told in KEYS.items()]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
 from loomctl.runs.project import Workspace
@@ -69,7 +69,7 @@ def end_a_step(space: Workspace, run_id: str, token: str) -> None:
         _leave(Path(space.project.root), token)
     if has_output(token):
         _spool(space, token)
-    drive.done(leases.taking_over(space), run_id, response=answer(token))
+    advance.done(leases.taking_over(space), run_id, response=answer(token))
 
 
 def _leave(root: Path, token: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import loomctl
 from loomctl import LoomError, RunContext
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.runs.store.blobs import Blobs
 from tests.faults.stand import chain
 from tests.helpers.scenes import BUILT_IN, CHECKOUT, OTHER, SESSION, Scene
@@ -62,7 +62,7 @@ def test_a_script_reads_and_sets(begun: Scene) -> None:
 def test_what_a_step_sets_is_read_and_what_a_script_sets_is_met_by_the_step(begun: Scene) -> None:  # D44
     context = RunContext(begun.run_dir.name[:10], folder=begun.root)
     context.set("mine", [1])
-    drive.done(begun.space(), context.run_id, response='Fine. {"context_updates": {"theirs": 2}}')
+    advance.done(begun.space(), context.run_id, response='Fine. {"context_updates": {"theirs": 2}}')
     held = context.snapshot()
     assert set(held) == {*BUILT_IN, "mine", "theirs", "last_stage", "last_response", "response.frame/ask"}
     assert (held["theirs"], held["_current_node"], held["response.frame/ask"][:5]) == (2, "build/make", "Fine.")
@@ -198,7 +198,7 @@ def test_steps_end_and_people_set_at_the_same_time(begun: Scene) -> None:
     begin.wait()
     for number in range(4):
         response = json.dumps({"context_updates": {f"theirs.{number}": number}})
-        drive.done(begun.space(), begun.run_dir.name, response=response) if number < 3 else None
+        advance.done(begun.space(), begun.run_dir.name, response=response) if number < 3 else None
     thread.join()
     held = begun.state["context"]
     assert {f"mine.{number}" for number in range(20)} | {f"theirs.{number}" for number in range(3)} <= set(held)

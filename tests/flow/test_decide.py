@@ -10,7 +10,7 @@ import pytest
 
 from loomctl.flow import decide as deciding
 from loomctl.flow import resume, rewind
-from loomctl.flow.drive import Driven
+from loomctl.flow.advance import Driven
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_HELD, EXIT_USAGE, LoomError
 from tests.helpers.errors import refused

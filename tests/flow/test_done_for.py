@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from loomctl.flow import drive, stop
+from loomctl.flow import advance, stop
 from loomctl.kit.errors import LoomError
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import OTHER, SESSION, Ended, Scene, fingerprint, handle
@@ -255,9 +255,9 @@ def test_a_closing_step_without_a_word_stays_open(
 ) -> None:
     """Whatever closes it: without a result it is open as before, and its user or assistant is told how to end it."""
     space, run_id = begun.space(), begun.run_dir.name
-    drive.done(space, run_id, response=None, outcome=outcome, note=note)
+    advance.done(space, run_id, response=None, outcome=outcome, note=note)
     if verb == "next":
-        said = "\n".join(drive.next_step(begun.space(), run_id).notes)
+        said = "\n".join(advance.next_step(begun.space(), run_id).notes)
     elif verb == "stop":
         said = stop.closed_without_message(begun.space(), begun.space().store.read(run_id))
     elif verb == "resume":
@@ -292,5 +292,5 @@ def test_a_session_that_does_not_drive_ends_nothing_by_naming(begun: Scene) -> N
     answer = begun.loomctl("done", begun.run_dir.name, "--for", "001", "--json", session=OTHER, given="x")
     assert (answer.code, answer.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
     with pytest.raises(LoomError):
-        drive.done(begun.space(OTHER), begun.run_dir.name, response="x", stage="001")
+        advance.done(begun.space(OTHER), begun.run_dir.name, response="x", stage="001")
     assert statuses(begun) == ["in_progress"]

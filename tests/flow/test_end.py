@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loomctl.expressions import engine
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.flow import stop as stopping
 from loomctl.flow.outcomes import answers
 from loomctl.flow.outcomes.answers import LONGEST
@@ -565,13 +565,13 @@ def test_what_was_said_before_a_step_began_is_not_of_it(scene: Scene, tmp_path: 
 
     for name in ("first", "second"):
         says(name)
-        drive.done(scene.space(transcript=path), scene.run_dir.name, response="it is done")
+        advance.done(scene.space(transcript=path), scene.run_dir.name, response="it is done")
     for stage in (ONE, TWO):
         usage = status_of(scene, stage)["usage"]
         assert (usage["messages"], usage["output_tokens"]) == (1, 5)
     says("third")
-    drive.done(scene.space(transcript=path), scene.run_dir.name, response=None)
-    drive.next_step(scene.space(transcript=path), scene.run_dir.name)
+    advance.done(scene.space(transcript=path), scene.run_dir.name, response=None)
+    advance.next_step(scene.space(transcript=path), scene.run_dir.name)
     assert read(scene, "003-build.three@1", "response.md") == "third"
 
 
@@ -581,7 +581,7 @@ def test_a_step_that_a_sessions_start_opens_is_told_by_git_too(scene: Scene) -> 
     done(scene, None, outcome="skipped")
     space = scene.space()
     stopping.closed_without_message(space, space.store.read(scene.run_dir.name))
-    drive.next_step(space, scene.run_dir.name)
+    advance.next_step(space, scene.run_dir.name)
     scene.write("made.txt", "x")
     done(scene, "made")
     assert status_of(scene, TWO)["files_touched"] == ["made.txt"]

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive, rewind
+from loomctl.flow import advance, rewind
 from loomctl.flow import stop as stopping
 from loomctl.flow.commands import command_steps, evidence_commands
 from loomctl.flow.stop import Stopped
@@ -484,10 +484,10 @@ def test_the_steps_of_branches_are_held_to_it(scene: Scene) -> None:
     scene.workflow(phases={"build": {"steps": [{"id": "both", "parallel": {"branches": branch + other}}]}})
     run_id = scene.begin().run.run_id
     space = scene.space()
-    drive.next_step(space, run_id, branch="one")
-    assert drive.done(space, run_id, response="made", branch="one").ended is None
+    advance.next_step(space, run_id, branch="one")
+    assert advance.done(space, run_id, response="made", branch="one").ended is None
     scene.write("x.md", "1")
-    assert drive.done(space, run_id, response="made", branch="one").ended is not None
+    assert advance.done(space, run_id, response="made", branch="one").ended is not None
     assert checked(scene)[-1]["passed"] is True
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from loomctl.changes import evidence_files
-from loomctl.flow import drive, resume
-from loomctl.flow.drive import Driven
+from loomctl.flow import advance, resume
+from loomctl.flow.advance import Driven
 from loomctl.flow.outcomes import evidence
 from loomctl.kit import digests
 from loomctl.runs import artifact_paths
@@ -61,7 +61,7 @@ def take_up(scene: Scene) -> None:
 
 
 def done(scene: Scene, session: str | None = OTHER) -> Driven:
-    return drive.done(scene.space(session), scene.run_dir.name, response="Made it.")
+    return advance.done(scene.space(session), scene.run_dir.name, response="Made it.")
 
 
 def committed_at(root: Path, when: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +141,9 @@ def test_a_session_that_goes_into_a_worktree_shows_its_work_there(tmp_path: Path
     run_id, tree = laptop.run_dir.name, tmp_path / "wörk tree"
     git(laptop.root, "worktree", "add", "-q", "-b", "feat", str(tree))
     space = laptop.space(cwd=tree)
-    assert UNCHANGED in drive.done(space, run_id, response="Made it.").repair
+    assert UNCHANGED in advance.done(space, run_id, response="Made it.").repair
     (tree / "a.txt").write_text("worked on\n", encoding="utf-8")
-    assert drive.done(laptop.space(cwd=tree), run_id, response="Made it.").ended is not None
+    assert advance.done(laptop.space(cwd=tree), run_id, response="Made it.").ended is not None
 
 
 def test_another_branch_in_a_worktree_is_no_work(
@@ -152,7 +152,7 @@ def test_another_branch_in_a_worktree_is_no_work(
     tree = tmp_path / "tree"
     git(laptop.root, "worktree", "add", "-q", "-b", "feat", str(tree))
     committed_at(tree, LONG_AGO, "of the branch\n", monkeypatch)
-    assert OLDER in drive.done(laptop.space(cwd=tree), laptop.run_dir.name, response="Made it.").repair
+    assert OLDER in advance.done(laptop.space(cwd=tree), laptop.run_dir.name, response="Made it.").repair
 
 
 def test_of_a_pattern_one_file_that_is_new_is_enough(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from loomctl.care import keep
 from loomctl.changes import stage_changes, track
-from loomctl.flow import contexts, decide, drive, resume, rewind
+from loomctl.flow import advance, contexts, decide, resume, rewind
 from loomctl.flow import fork as forking
 from loomctl.flow.commands import command_steps
 from loomctl.flow.fork import Forked
@@ -227,7 +227,7 @@ def test_a_fork_explains_its_context(scene: Scene) -> None:
         assert all(one.at for one in found)
     resume.resume(scene.space(OTHER), run_id)
     rewind.undo(scene.space(OTHER), run_id)
-    drive.done(scene.space(OTHER), run_id, response=says(c=[9]))
+    advance.done(scene.space(OTHER), run_id, response=says(c=[9]))
     found = context_history.of_run(space.store.read(run_id))
     assert "unknown" not in {one.by for one in found}, found
 
@@ -362,9 +362,9 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene) -> None:
     begun(scene, {"build": {"steps": [FAN, {"id": "sum", "prompt": "Sum it up."}]}})
     space, run_id = scene.space(), scene.run_dir.name
     for name in ("api", "web"):
-        drive.next_step(space, run_id, branch=name)
-        drive.done(space, run_id, branch=name, response=json.dumps({"context_updates": {name: 1}}))
-    drive.next_step(space, run_id)
+        advance.next_step(space, run_id, branch=name)
+        advance.done(space, run_id, branch=name, response=json.dumps({"context_updates": {name: 1}}))
+    advance.next_step(space, run_id)
     done(scene, "summed")
     with refused("IN_PARALLEL", hint=f"loomctl fork {handle(run_id)} --at 001-build.fan@1"):
         fork(scene, "fan.api.look")
@@ -374,15 +374,15 @@ def test_a_stage_of_a_branch_is_refused(scene: Scene) -> None:
     assert len(forked.stages) == len(set(forked.stages))
     assert {key: forked.run.state["context"][key] for key in ("api", "web")} == {"api": 1, "web": 1}
     resume.resume(space, forked.run.run_id)
-    assert drive.next_step(space, forked.run.run_id).move.step == "build/sum"
+    assert advance.next_step(space, forked.run.run_id).move.step == "build/sum"
 
 
 def test_files_of_branches_that_are_worked_on_count_as_changed_later(scene: Scene) -> None:
     begun(scene, {"build": {"steps": [{"id": "plan", "prompt": "Plan."}, FAN]}})
     done(scene, "planned")
     space, run_id = scene.space(), scene.run_dir.name
-    drive.next_step(space, run_id, branch="api")
-    drive.done(space, run_id, branch="api", response="Looked.")
+    advance.next_step(space, run_id, branch="api")
+    advance.done(space, run_id, branch="api", response="Looked.")
     made = {"files": [{"path": "api.py", "by": ["tool"]}], "count": 1}
     scene.write(f".loom/runs/{run_id}/stages/003-build.fan.api.look@1/{track.CHANGES}", json.dumps(made))
     assert fork(scene, "plan").changed == ["api.py"]

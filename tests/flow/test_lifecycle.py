@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from loomctl.flow import decide, drive, stop
+from loomctl.flow import advance, decide, stop
 from loomctl.flow import resume as resuming
 from loomctl.flow import rewind as rewinding
 from loomctl.priming import memory_of_session, prime_run
@@ -123,7 +123,7 @@ class Told:
                 rewinding.undo(self.space(), self.run_id)
             else:
                 outcome = "failed" if verb == "failed" else "succeeded"
-                drive.done(self.space(), self.run_id, response="x", outcome=outcome, note="so it is")
+                advance.done(self.space(), self.run_id, response="x", outcome=outcome, note="so it is")
             self.hold(verb)
 
     def rewind(self, to: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from tests.helpers.machines import Machine
 from tests.helpers.repositories import git, make
 from tests.helpers.scenes import OTHER, Scene
@@ -35,7 +35,7 @@ def begun(tmp_path: Path) -> Scene:
     run_id = made.begin().run.run_id
     made.write("spec.md", "# Spec\n")
     made.write("made.py", "x = 1\n")
-    drive.done(made.space(), run_id, response="x", artifacts={"spec": "spec.md"})
+    advance.done(made.space(), run_id, response="x", artifacts={"spec": "spec.md"})
     return made
 
 
@@ -105,8 +105,8 @@ def test_a_commit_that_is_not_here_is_unknown(begun: Scene) -> None:
 def test_commits_are_counted_from_where_the_session_left_off(begun: Scene) -> None:
     git(begun.root, "commit", "--quiet", "--allow-empty", "-m", "Of the session")
     space = begun.space()
-    drive.next_step(space, begun.run_dir.name)
-    drive.done(space, begun.run_dir.name, response="x", outcome="skipped")
+    advance.next_step(space, begun.run_dir.name)
+    advance.done(space, begun.run_dir.name, response="x", outcome="skipped")
     assert not any(line.startswith("git:") for line in differences(begun))
     git(begun.root, "commit", "--quiet", "--allow-empty", "-m", "Of somebody else")
     assert any(line.startswith("git: 1 commit(s) ahead of the last session's ") for line in differences(begun, "third"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from loomctl.flow import decide, drive, fork, resume, rewind, start
+from loomctl.flow import advance, decide, fork, resume, rewind, start
 from loomctl.flow import stop as stopping
 from loomctl.runs.model import standing
 from tests.helpers.errors import refusal
@@ -103,7 +103,7 @@ def test_a_parallel_step_is_worked_on_until_it_is_joined(scene: Scene) -> None:
     for branch in ("l", "r"):
         for _ in range(2):
             assert scene.state["status"] == "in_progress"
-            drive.next_step(scene.space(), scene.run_dir.name, branch=branch)
+            advance.next_step(scene.space(), scene.run_dir.name, branch=branch)
             done(scene, branch=branch)
     assert (scene.state["status"], len(statuses(scene))) == ("paused", 1)
 

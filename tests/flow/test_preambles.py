@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, preambles, resume
+from loomctl.flow import advance, preambles, resume
 from loomctl.flow.preambles import Preamble
 from loomctl.kit.errors import LoomError
 from loomctl.kit.ids import stage_name
@@ -52,7 +52,7 @@ def begun(scene: Scene) -> Scene:
 def done(scene: Scene, response: str, *, session: str | None = SESSION, **more: Any) -> None:
     conversation = more.pop("conversation", None)
     scene.let_go()
-    drive.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
+    advance.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
     scene.let_go()
 
 
@@ -90,7 +90,7 @@ def test_models_tokens_files_and_context_are_told(begun: Scene) -> None:
     """As status.json has them; what was read from a cache is not counted among the tokens that went in."""
     space = begun.space(conversation=Usage())
     answer = 'Half of it.\n{"outcome": "partially_succeeded", "context_updates": {"coverage": 72, "_x": 1}}'
-    drive.done(space, begun.run_dir.name, response=answer)
+    advance.done(space, begun.run_dir.name, response=answer)
     edit_status(begun, "001-build.s0@1", files_touched=["src/main.rs", "tests/api_test.rs"])
     text = of(begun).text
     assert "- **build/s0**: partially_succeeded\n  - Model: claude-sonnet-4-5, 12.4k tokens in / 3.2k out\n" in text

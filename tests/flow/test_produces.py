@@ -6,9 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from loomctl.flow import drive
+from loomctl.flow import advance
+from loomctl.flow.advance import Driven
 from loomctl.flow.commands import command_steps
-from loomctl.flow.drive import Driven
 from tests.cli.terminal import Terminal, at_a_terminal, loomctl
 from tests.helpers.scenes import Json, Scene
 from tests.helpers.tables import each
@@ -186,7 +186,7 @@ def test_a_file_or_folder_of_the_project_counts_from_its_root(scene: Scene) -> N
     scene.write("first.md", "# First")
     assert end(scene) == "succeeded"
     assert scene.state["artifacts"] == {"spec_path": "{project_root}/first.md"}
-    drive.next_step(scene.space(), run.run_id)
+    advance.next_step(scene.space(), run.run_id)
     assert statuses(scene)[-1] == "succeeded"
     assert scene.state["artifacts"] == {"spec_path": "{project_root}/specs/a.md", "all": "{project_root}/specs"}
 
@@ -360,9 +360,9 @@ def test_a_step_of_a_branch_leaves_something_too(scene: Scene) -> None:
     for name in ("api", "web"):
         given: Json = {"response": DONE, "branch": name}
         go_on(scene, branch=name)
-        asked = drive.done(scene.space(), run_id, **given)
+        asked = advance.done(scene.space(), run_id, **given)
         holds(asked.repair, "NOT_PRODUCED", f"build/all.{name}.look")
-        ended = drive.done(scene.space(), run_id, **given, artifacts={f"found-{name}": "{project_root}/found.md"})
+        ended = advance.done(scene.space(), run_id, **given, artifacts={f"found-{name}": "{project_root}/found.md"})
         assert ended.ended is not None
         assert ended.ended["status"] == "succeeded"
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import contexts, decide, drive
+from loomctl.flow import advance, contexts, decide
 from loomctl.flow import rewind as rewinding
 from loomctl.flow.commands import command_steps, run_commands
 from loomctl.flow.rewind import Rewound
@@ -311,7 +311,7 @@ def test_a_session_that_was_told_of_another_stage_is_refused(scene: Scene) -> No
     rewinding.rewind(scene.space(None, host="terminal"), scene.run_dir.name, "fix")
     with refused("STAGE_MOVED"):
         done(scene)
-    drive.next_step(scene.space(), scene.run_dir.name)
+    advance.next_step(scene.space(), scene.run_dir.name)
     assert done(scene).move.step == "build/review"
 
 
@@ -328,7 +328,7 @@ def test_a_running_command_is_stopped(scene: Scene, monkeypatch: pytest.MonkeyPa
     command_steps.trust(space, run, command_steps.listed(space, run))
     monkeypatch.setenv("LOOM_COMMAND_WAIT", "0.2")
     done(scene)
-    pending = drive.next_step(scene.space(), run_id).pending
+    pending = advance.next_step(scene.space(), run_id).pending
     assert pending is not None
     assert pending.kind == run_commands.RUNNING
     assert any("Stopped the" in note for note in rewind(scene, "x").notes)
@@ -344,9 +344,9 @@ def parallel(scene: Scene, *, ended: bool = False) -> None:
     done(scene, "made")
     space, run_id = scene.space(), scene.run_dir.name
     for name in ("api", "web"):
-        drive.next_step(space, run_id, branch=name)
+        advance.next_step(space, run_id, branch=name)
         if name == "api" or ended:
-            drive.done(space, run_id, branch=name, response="of a branch")
+            advance.done(space, run_id, branch=name, response="of a branch")
 
 
 @each("named", ["fan.api.look", "build/fan.web.look", "003-build.fan.api.look@1", "4"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import decide, drive, preambles, resume, route
+from loomctl.flow import advance, decide, preambles, resume, route
 from loomctl.flow.commands import command_steps
 from loomctl.runs import stages
 from loomctl.runs.store.blobs import Blobs
@@ -266,10 +266,10 @@ def test_the_way_that_a_command_opened_is_told_with_what_it_came_to(scene: Scene
     command_steps.trust(space, run, command_steps.listed(space, run))
     done(scene)
     scene.let_go()
-    driven = drive.next_step(space, run.run_id)
+    driven = advance.next_step(space, run.run_id)
     assert [one.status for one in driven.ran] == ["succeeded"]
     assert driven.line == "Next: build/yes, because outcome == 'succeeded'"
-    assert drive.next_step(space, run.run_id).line == "Next: build/yes"
+    assert advance.next_step(space, run.run_id).line == "Next: build/yes"
 
 
 @pytest.fixture

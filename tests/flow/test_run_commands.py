@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.flow.commands import command_steps, run_commands
 from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
@@ -44,7 +44,7 @@ def test_a_plan_that_says_it_is_the_bundles_is_not_trusted(scene: Scene) -> None
     scene.workflow(phases=COMMANDS)
     run_id = scene.begin().run.run_id
     scene.edit_plan(sources=[{"id": "core", "path": "{plugin_root}/config/workflows/core.yaml", "sha256": "0" * 64}])
-    driven = drive.next_step(scene.space(), run_id)
+    driven = advance.next_step(scene.space(), run_id)
     assert driven.pending is not None
     assert driven.pending.kind == run_commands.NOT_TRUSTED
     assert driven.pending.commands == [{"step": "build/c1", "run": f"echo {run_id}; echo done"}]
@@ -67,7 +67,7 @@ def test_an_output_that_cannot_be_stored_stays_inline_by_its_end(scene: Scene) -
     space = scene.space()
     command_steps.trust(space, run, command_steps.listed(space, run))
     (scene.store / "blobs").write_text("in the way")
-    assert [one.status for one in drive.next_step(space, run.run_id).ran] == ["succeeded"]
+    assert [one.status for one in advance.next_step(space, run.run_id).ran] == ["succeeded"]
     kept = scene.state["context"]["command.output"]
     assert kept.endswith("xEND\n")
     assert len(kept) == 100 * 1024
@@ -82,7 +82,7 @@ def test_no_hook_runs_a_command(scene: Scene) -> None:
     run = scene.begin().run
     space = scene.space()
     command_steps.trust(space, run, command_steps.listed(space, run))
-    driven = drive.next_step(scene.space(on_hook_path=True), run.run_id)
+    driven = advance.next_step(scene.space(on_hook_path=True), run.run_id)
     assert (driven.ran, driven.pending) == ((), None)
     assert not (scene.run_dir / "stages" / "001-build.c1@1" / "command.json").exists()
 
@@ -103,14 +103,14 @@ def test_what_was_changed_before_a_command_began_is_not_its_own(in_git: Scene) -
     in_git.workflow(phases={"build": {"steps": [{"id": "c1", "run": made}]}})
     run = in_git.begin().run
     space = in_git.space()
-    drive.next_step(space, run.run_id)
+    advance.next_step(space, run.run_id)
     in_git.write("mine.txt", "by hand")
     in_git.write("test-results/old.txt", "by hand")
     tool: Json = {"tool_name": "Write", "tool_input": {"file_path": str(in_git.root / "edited.txt"), "content": "x"}}
     in_git.write("edited.txt", "x")
     in_git.hook("post-tool-use", tool_use_id="toolu_1", tool_response={"type": "create"}, **tool)
     command_steps.trust(space, run, command_steps.listed(space, run))
-    drive.next_step(space, run.run_id)
+    advance.next_step(space, run.run_id)
     ended = of_the_command(in_git)
     assert ended["files_touched"] == ["made", "test-results/new.txt"]
     assert [one["path"] for one in ended["assets"]] == ["test-results/new.txt"]
@@ -121,7 +121,7 @@ def test_a_command_that_never_ran_touched_nothing(in_git: Scene) -> None:
     in_git.workflow(phases=COMMANDS)
     run = in_git.begin().run
     in_git.write("mine.txt", "by hand")
-    drive.done(in_git.space(None, host=TERMINAL), run.run_id, response=None, outcome="skipped")
+    advance.done(in_git.space(None, host=TERMINAL), run.run_id, response=None, outcome="skipped")
     ended = of_the_command(in_git)
     assert (ended["files_touched"], ended.get("files_unknown")) == ([], None)
     assert not [name for name in in_git.event_names() if name.startswith("command.")]
@@ -174,7 +174,7 @@ def test_a_command_that_meddles_with_its_own_files(scene: Scene, does: str, said
     run = scene.begin().run
     space = scene.space()
     command_steps.trust(space, run, command_steps.listed(space, run))
-    driven = drive.next_step(space, run.run_id)
+    driven = advance.next_step(space, run.run_id)
     assert [(one.status, one.reason) for one in driven.ran] == [("succeeded", "")]
     assert [note for note in driven.notes if "command.log" in note] == ([f"build/c1: {said}"] if said else [])
     assert "root:" not in driven.ran[0].tail

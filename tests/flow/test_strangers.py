@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.kit.errors import EXIT_USAGE
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import Local
@@ -174,7 +174,7 @@ def test_a_step_that_a_live_session_is_ending_is_left_to_it(begun: Scene) -> Non
     done(begun, None)
     for space in (begun.space(OTHER), begun.space("terminal-1", host="terminal")):
         with refused("HELD_BY_ANOTHER", exit_code=6):
-            drive.next_step(space, run_id)
+            advance.next_step(space, run_id)
     begun.hook("stop", last_assistant_message="this is the result")
     assert read(begun, ASK, "response.md") == "this is the result"
 
@@ -183,7 +183,7 @@ def test_a_terminal_waits_for_nobodys_message(begun: Scene) -> None:
     """What an assistant says next is not the result of a step that a person ends in a terminal (D67)."""
     begun.let_go()
     with refused("NO_RESPONSE", exit_code=EXIT_USAGE):
-        drive.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
+        advance.done(begun.space("terminal-1", host="terminal"), begun.run_dir.name, response=None)
     begun.hook("stop", last_assistant_message="what is for lunch?")
     assert statuses(begun)[0] == "in_progress"
 
@@ -209,6 +209,6 @@ def test_a_dead_sessions_closing_step_takes_nobody_elses_message(begun: Scene) -
     begun.let_go()
     begun.hook("stop", session=OTHER, last_assistant_message="what is for lunch?")
     assert statuses(begun)[0] == "closing"
-    driven = drive.next_step(begun.space(OTHER), begun.run_dir.name)
+    driven = advance.next_step(begun.space(OTHER), begun.run_dir.name)
     assert (driven.ended, statuses(begun)[0]) == (None, "in_progress")  # there is no result (D67)
     assert not (begun.run_dir / "stages" / ASK / "response.md").exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, fork, resume, rewind
+from loomctl.flow import advance, fork, resume, rewind
 from loomctl.flow.commands import command_steps
 from loomctl.kit import files, processes
 from loomctl.kit.errors import LoomError
@@ -583,16 +583,16 @@ def test_a_tick_waits_for_that_of_another_run(scene: Scene, monkeypatch: pytest.
     def meets(source: str, target: str) -> None:
         if target.endswith("spec.md") and not met:
             with refused("HELD") as held:
-                drive.done(scene.space(OTHER), other, response=DONE)
+                advance.done(scene.space(OTHER), other, response=DONE)
             met.append(held)
         replaces(source, target)
 
     monkeypatch.setattr(os, "replace", meets)
-    drive.done(scene.space(), first, response=DONE)
+    advance.done(scene.space(), first, response=DONE)
     assert (len(met), boxes(scene)) == (1, "x   ")
-    drive.done(scene.space(OTHER), other, response=DONE)
+    advance.done(scene.space(OTHER), other, response=DONE)
     assert boxes(scene) == "x   "
-    drive.done(scene.space(OTHER), other, response=DONE)
+    advance.done(scene.space(OTHER), other, response=DONE)
     assert boxes(scene) == "xx  "
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from loomctl.care import project_checks
-from loomctl.flow import drive, fork, resume, rewind
+from loomctl.flow import advance, fork, resume, rewind
 from loomctl.handoff import copies, handoff, pull, push
 from loomctl.handoff.push import Parcel
 from loomctl.handoff.repository import Repository
@@ -1030,7 +1030,7 @@ def test_a_driver_that_was_paused_does_not_write_into_what_was_pulled(
     free = {**json.loads(came), "lease": {**json.loads(came)["lease"], "session_id": None}}
     (laptop.folder(shared) / "state.json").write_text(json.dumps(free), encoding="utf-8")
     with refused("HELD_BY_ANOTHER"):
-        drive.done(paused, shared, response="Late.")
+        advance.done(paused, shared, response="Late.")
 
 
 @pytest.mark.slow
@@ -1046,7 +1046,7 @@ def test_a_task_list_in_the_runs_folder_goes_along_with_its_ticks(
     name = "{run_dir}/list.md"
     path = laptop.folder(run_id) / "list.md"
     path.write_bytes(b"- [ ] one\r\n- [ ] two\r\n- [ ] three\r\n- [ ] four\r\n")
-    drive.done(laptop.space(), run_id, response="Written.", artifacts={"spec": name})
+    advance.done(laptop.space(), run_id, response="Written.", artifacts={"spec": name})
     laptop.done(run_id)
     laptop.push(run_id)
     monkeypatch.setenv("LOOM_HOSTNAME", "desktop")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.handoff import copies, pull, push
 from loomctl.kit.errors import LoomError
 from loomctl.runs import leases
@@ -49,7 +49,7 @@ def subfolders(base: Path, server: Path) -> tuple[Machine, Machine]:
 
 def work(made: Machine, run_id: str, said: str) -> None:
     resume.resume(made.space(), run_id, take_over=True)
-    drive.done(leases.taking_over(made.space()), run_id, response=said)
+    advance.done(leases.taking_over(made.space()), run_id, response=said)
 
 
 def begun(made: Machine) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.handoff import pull as pulling
 from loomctl.handoff import push as pushing
 from loomctl.handoff.handoff import Desk
@@ -37,7 +37,7 @@ class Machine(Scene):
 
     def done(self, run_id: str, response: str = "Done.") -> None:
         resume.resume(self.space(), run_id)
-        drive.done(self.space(), run_id, response=response)
+        advance.done(self.space(), run_id, response=response)
 
     def folder(self, run_id: str) -> Path:
         return self.store / "runs" / run_id

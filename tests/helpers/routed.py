@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from loomctl.flow import decide, drive, resume
+from loomctl.flow import advance, decide, resume
 from loomctl.runs.model.state import VOLATILE
 from tests.helpers.scenes import Json, Scene, artifact
 
@@ -32,8 +32,8 @@ def begun(scene: Scene, phases: Json | None = None, **more: Any) -> Scene:
     return scene
 
 
-def done(scene: Scene, response: str = "x", **more: Any) -> drive.Driven:
-    return drive.done(scene.space(), scene.run_dir.name, response=response, **more)
+def done(scene: Scene, response: str = "x", **more: Any) -> advance.Driven:
+    return advance.done(scene.space(), scene.run_dir.name, response=response, **more)
 
 
 def says(label: str = "", **updates: Any) -> str:
@@ -83,7 +83,7 @@ def play(scene: Scene, run_id: str, script: list[Json], count: int) -> None:
             one = script[ended % len(script)]
             said = {key: value for key, value in one.items() if key != "artifact"}
             artifacts = {"spec_path": one["artifact"]} if one.get("artifact") else {}
-            drive.done(space, run_id, response=json.dumps(said), artifacts=artifacts)
+            advance.done(space, run_id, response=json.dumps(said), artifacts=artifacts)
 
 
 @st.composite

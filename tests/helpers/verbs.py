@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from loomctl.flow import drive, rewind, route
+from loomctl.flow import advance, rewind, route
 from loomctl.flow import stop as stopping
-from loomctl.flow.drive import Driven
+from loomctl.flow.advance import Driven
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.project import Conversation
@@ -37,7 +37,7 @@ def done(
     **more: Any,
 ) -> Driven:
     """End the current step of the only run."""
-    return drive.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
+    return advance.done(scene.space(session, conversation=conversation), scene.run_dir.name, response=response, **more)
 
 
 def end(scene: Scene, response: str | None = DONE, **more: Any) -> str:
@@ -49,7 +49,7 @@ def end(scene: Scene, response: str | None = DONE, **more: Any) -> str:
 
 def go_on(scene: Scene, conversation: Conversation | None = None, **more: Any) -> Driven:
     """Ask for the next step."""
-    return drive.next_step(scene.space(conversation=conversation), scene.run_dir.name, **more)
+    return advance.next_step(scene.space(conversation=conversation), scene.run_dir.name, **more)
 
 
 def take_back(scene: Scene, session: str | None = SESSION) -> Driven:

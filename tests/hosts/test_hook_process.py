@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.hosts.protocol import hooks
 from loomctl.kit.text.fences import utf16_units
 from tests.helpers.scenes import (
@@ -428,7 +428,7 @@ def test_a_session_start_closes_first(begun: Scene, tmp_path: Path) -> None:
     begun.edit(status="completed")
     run_id = begun.begin("second").run.run_id
     folder = begun.store / "runs" / run_id
-    drive.done(begun.space(), run_id, response=None, outcome="skipped")
+    advance.done(begun.space(), run_id, response=None, outcome="skipped")
     file = TranscriptFile(tmp_path / "t.jsonl")
     answer = start(begun, "compact", transcript_path=str(file.path))
     state = begun.state_of(folder)

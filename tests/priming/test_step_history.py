@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import drive, resume
+from loomctl.flow import advance, resume
 from loomctl.kit.text.fences import utf8_bytes, utf16_units
 from loomctl.priming import prime_run, slip
 from loomctl.priming.slip import Budget
@@ -157,7 +157,7 @@ def test_what_a_hook_had_no_time_for_is_said(begun: Scene) -> None:
 
 def test_a_command_that_takes_the_run_up_tells_it_too(begun: Scene) -> None:
     log(begun, {}, {})
-    drive.done(begun.space(), begun.run_dir.name, response="done")
+    advance.done(begun.space(), begun.run_dir.name, response="done")
     taken = resume.resume(begun.space(), begun.run_dir.name)
     assert HEAD in taken.slip.text or taken.slip.id == ""
     assert HEAD in begun.loomctl("resume", "--take-over", session="another-session").stdout

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive, resume, rewind, start
+from loomctl.flow import advance, resume, rewind, start
 from loomctl.flow import fork as forking
 from loomctl.kit import clock
 from loomctl.kit.errors import LoomError
@@ -73,7 +73,7 @@ def refused(call: Any) -> LoomError:
 
 
 def done(space: Workspace, scene: Scene) -> object:
-    return drive.done(space, scene.run_dir.name, response="x")
+    return advance.done(space, scene.run_dir.name, response="x")
 
 
 def holder(scene: Scene) -> str | None:
@@ -334,7 +334,7 @@ def test_a_fork_of_a_run_and_a_restored_state_are_nobodys(begun: Scene) -> None:
     keep.restore_state(begun.space(), keep.examine_state(begun.space(), run_id))
     after = begun.state_of(begun.store / "runs" / run_id)
     assert (lease.holder(after), lease.epoch(after)) == (None, epoch + 1)
-    refused(lambda: drive.next_step(old, run_id))
+    refused(lambda: advance.next_step(old, run_id))
     rewind.rewind(begun.space(), run_id, "1")
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loomctl.flow import drive
+from loomctl.flow import advance
 from loomctl.runs import log_verdict
 from loomctl.runs.log_verdict import Verdict
 from loomctl.runs.store import event_log, events
@@ -31,7 +31,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any]:
     scene = Scene(tmp_path_factory.mktemp("a run ü"))
     scene.workflow(phases={"b": {"steps": [{"id": "s", "prompt": "x"}]}})
     run_id = scene.begin("ü").run.run_id
-    drive.done(scene.space(), run_id, response="ä")
+    advance.done(scene.space(), run_id, response="ä")
     return (scene.run_dir / LOG).read_bytes(), scene.state["ledger_head"]
 
 
@@ -168,7 +168,7 @@ def test_damage_that_the_log_tells_of_stays_a_finding(scene: Scene) -> None:
     path = scene.run_dir / LOG
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
-    drive.done(scene.space(), run_id, response="said")
+    advance.done(scene.space(), run_id, response="said")
     found = log_verdict.verify(scene.space().store, run_id)
     assert "TOLD_DAMAGE" in [fault.code for fault in found.faults]
     assert found.fault is not None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from loomctl.care import keep
-from loomctl.flow import drive, resume, rewind
+from loomctl.flow import advance, resume, rewind
 from loomctl.kit import files
 from loomctl.kit.processes import Lock
 from loomctl.reduction.tool_steps import ToolStep
@@ -370,7 +370,7 @@ def test_while_another_digests_a_hook_does_not_wait_long(begun: Scene) -> None:
 def test_a_log_that_cannot_be_written_keeps_the_spool(begun: Scene) -> None:
     (begun.run_dir / tool_log.FILE).mkdir()
     put(begun, event())
-    driven = drive.next_step(begun.space(), begun.run_dir.name)
+    driven = advance.next_step(begun.space(), begun.run_dir.name)
     assert any("could not record tool outputs" in note for note in driven.notes)
     assert len(waiting(begun)) == 1
 
@@ -399,17 +399,17 @@ BEFORE = ["next", "done", "undo", "resume", "stop", "pre-compact", "session-star
 @pytest.mark.parametrize("verb", BEFORE)
 def test_what_waits_is_digested_before_anything_changes(begun: Scene, verb: str) -> None:
     if verb == "undo":
-        drive.done(begun.space(), begun.run_dir.name, response="done")
+        advance.done(begun.space(), begun.run_dir.name, response="done")
     stage = begun.space().local.binding(SESSION)["stage"]  # type: ignore[index] # it is bound
     put(begun, event())
     if verb in ("stop", "pre-compact", "session-start"):
         assert begun.hook(verb, last_assistant_message="so far", trigger="auto", source="compact").code == 0
     elif verb == "done":
-        drive.done(begun.space(), begun.run_dir.name, response="done")
+        advance.done(begun.space(), begun.run_dir.name, response="done")
     elif verb == "resume":
         resume.resume(begun.space(), begun.run_dir.name)
     elif verb == "next":
-        drive.next_step(begun.space(), begun.run_dir.name)
+        advance.next_step(begun.space(), begun.run_dir.name)
     else:
         assert verb == "undo"
         rewind.undo(begun.space(), begun.run_dir.name)

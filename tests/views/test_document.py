@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import drive, start
+from loomctl.flow import advance, start
 from loomctl.runs.store.events import Event
 from loomctl.views import document, page
 from loomctl.views.document import MOST
@@ -85,9 +85,9 @@ def test_evidence_that_an_open_step_lacks_is_told_of_its_last_check(scene: Scene
     step = {"id": "make", "prompt": "Make it.", "evidence": ["out.md", {"state": "$.context.cover"}]}
     scene.workflow(phases={"build": {"steps": [step]}})
     run_id = scene.begin().run.run_id
-    drive.done(scene.space(), run_id, response="Made it.")
+    advance.done(scene.space(), run_id, response="Made it.")
     scene.write("out.md", "x")
-    drive.done(scene.space(), run_id, response="Made it.")
+    advance.done(scene.space(), run_id, response="Made it.")
     (stage,) = gathered(scene)["stages"]
     assert [(one["name"], one["passed"]) for one in stage["evidence"]] == [("out.md", True), ("$.context.cover", False)]
     assert stage["evidence"][0]["sha256"] == hashlib.sha256(b"x").hexdigest()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from loomctl.flow import drive, finish_records, resume, rewind
+from loomctl.flow import advance, finish_records, resume, rewind
 from loomctl.flow.commands import command_steps
 from loomctl.runs.store import blobs
 from loomctl.runs.store.blobs import Blobs
@@ -35,10 +35,10 @@ def finished(scene: Scene) -> Scene:
     scene.begin()
     space, run_id = scene.space(), scene.run_dir.name
     update = json.dumps({"context_updates": {"small": {"a": [1]}, "large": {"text": LARGE}}}, ensure_ascii=False)
-    drive.done(space, run_id, response=f"asked\n{update}")
-    drive.done(space, run_id, response=LARGE * 2)
-    drive.done(space, run_id, response='polished\n{"context_updates": {"large": 7}}')
-    drive.done(space, run_id, response="sent")
+    advance.done(space, run_id, response=f"asked\n{update}")
+    advance.done(space, run_id, response=LARGE * 2)
+    advance.done(space, run_id, response='polished\n{"context_updates": {"large": 7}}')
+    advance.done(space, run_id, response="sent")
     assert scene.state["status"] == "completed"
     return scene
 
@@ -124,17 +124,17 @@ def test_a_dump_of_everything_awkward_is_read_back(scene: Scene, tmp_path: Path)
     run = scene.begin().run
     space, run_id = scene.space(), run.run_id
     command_steps.trust(space, run, command_steps.listed(space, run))
-    drive.next_step(space, run_id)
+    advance.next_step(space, run_id)
     for _ in range(2):
-        drive.done(space, run_id, response='{"outcome": 7} \x00 \ud800')
-    drive.done(space, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": {"l": LARGE}}))
+        advance.done(space, run_id, response='{"outcome": 7} \x00 \ud800')
+    advance.done(space, run_id, response=json.dumps({"outcome": "succeeded", "context_updates": {"l": LARGE}}))
     resume.resume(scene.space(OTHER), run_id, take_over=True)
     other = scene.space(OTHER)
     inner = scene.state["context"]["l"]
     nested = {"context_updates": {"n": {"of": [inner, LARGE]}, "\x1b": "\u2028"}}
-    drive.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
+    advance.done(other, run_id, response=json.dumps(nested), outcome="failed", note="again")
     rewind.undo(other, run_id)
-    drive.done(other, run_id, response=json.dumps(nested))
+    advance.done(other, run_id, response=json.dumps(nested))
     before = fingerprint(scene.run_dir)
     told = dumped(scene, tmp_path / "out")
     assert (told.troubles, fingerprint(scene.run_dir)) == ([], before)
@@ -178,7 +178,7 @@ def test_a_text_of_a_models_is_no_reference_to_miss(scene: Scene, tmp_path: Path
     scene.workflow()
     scene.begin()
     update = {"outcome": "failed", "failure_reason": made_up, "context_updates": {"n": {"x": made_up}, "t": made_up}}
-    drive.done(scene.space(), scene.run_dir.name, response=json.dumps(update))
+    advance.done(scene.space(), scene.run_dir.name, response=json.dumps(update))
     assert dumped(scene, tmp_path / "out").troubles == []
     context = read(tmp_path / "out" / "context.json")
     assert (context["n"], context["t"]) == ({"x": made_up}, made_up)

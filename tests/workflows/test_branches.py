@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import contexts, decide, drive, lines, preambles, resume, rewind, stop
-from loomctl.flow.drive import Driven
+from loomctl.flow import advance, contexts, decide, lines, preambles, resume, rewind, stop
+from loomctl.flow.advance import Driven
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import context_history, stages
 from loomctl.runs.model import standing, visits
@@ -42,12 +42,12 @@ def begun(scene: Scene, step: Json | None = None, *behind: Json, first: bool = F
 
 def opened(scene: Scene, branch: str | None = None) -> Driven:
     """Give the next step of the run or of a branch."""
-    return drive.next_step(scene.space(), scene.run_dir.name, branch=branch)
+    return advance.next_step(scene.space(), scene.run_dir.name, branch=branch)
 
 
 def done(scene: Scene, branch: str | None, response: str | None = "It is done.", **more: Any) -> Driven:
     """End the current step of a branch, or of the run."""
-    return drive.done(scene.space(), scene.run_dir.name, response=response, branch=branch, **more)
+    return advance.done(scene.space(), scene.run_dir.name, response=response, branch=branch, **more)
 
 
 def worked(scene: Scene, branch: str, *responses: str, outcome: str | None = None) -> Driven:
@@ -331,7 +331,7 @@ def test_an_ended_branch_is_not_called_a_run_that_is_over(scene: Scene, outcome:
     line = lines.read(space, run_id, "api")
 
     def late(state: Json) -> tuple[Json, list[Event]]:
-        drive.refuse_over(state)
+        advance.refuse_over(state)
         return state, []
 
     worked(scene, "api", outcome=outcome)

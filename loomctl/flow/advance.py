@@ -1,4 +1,4 @@
-"""Driving a run: its next step, and the end of a step; pause and cancel (D27)."""
+"""The way of a run: its next step, and the end of a step (D27)."""
 
 from __future__ import annotations
 

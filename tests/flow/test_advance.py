@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from loomctl.flow import decide, drive, rewind
+from loomctl.flow import advance, decide, rewind
 from loomctl.flow import stop as stopping
-from loomctl.flow.drive import Driven
+from loomctl.flow.advance import Driven
 from loomctl.kit.errors import LoomError
 from loomctl.priming import memory_of_session, prime_run
 from loomctl.runs import leases
@@ -85,11 +85,11 @@ def test_no_verb_changes_in_place_the_state_that_was_read(begun: Scene) -> None:
     space, name = begun.space(), begun.run_dir.name
     answer = 'Made.\n{"context_updates": {"coverage": 72}}'
     verbs: list[Callable[[], Any]] = [
-        lambda: drive.next_step(space, name),
-        lambda: drive.done(space, name, response=answer, artifacts={"spec": "spec.md"}),
-        lambda: drive.done(space, name, response=None),
+        lambda: advance.next_step(space, name),
+        lambda: advance.done(space, name, response=answer, artifacts={"spec": "spec.md"}),
+        lambda: advance.done(space, name, response=None),
         lambda: rewind.undo(space, name),
-        lambda: drive.done(space, name, response="It failed.", outcome="failed", note="no"),
+        lambda: advance.done(space, name, response="It failed.", outcome="failed", note="no"),
         lambda: rewind.undo(space, name),
         lambda: stopping.set_standing(space, name, "paused", "run.paused", allowed=ACTIVE),
     ]
@@ -234,12 +234,12 @@ def test_a_phase_that_a_stranger_enters_is_owed_to_the_session(scene: Scene, ver
         decide.approve(leases.deciding(terminal), run_id)
     elif verb == "done":
         leases.leave(scene.space(), run_id, "other")
-        drive.done(terminal, run_id, response="by hand")
+        advance.done(terminal, run_id, response="by hand")
     else:
         done(scene, None, outcome="skipped")
         scene.space().local.mark_ended(SESSION)
         leases.leave(scene.space(), run_id, "other")
-        drive.next_step(terminal, run_id)
+        advance.next_step(terminal, run_id)
     leases.leave(terminal, run_id, "other")
     driven = go_on(scene)
     assert (driven.move.step, loaded(driven)) == ("build/make", ["spec"])
