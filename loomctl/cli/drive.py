@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from loomctl.cli import command_line, drive_screen, output
+from loomctl.cli import command_line, drive_screen, output, person
 from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
 from loomctl.cli.notice import Notice
@@ -135,6 +135,7 @@ def drive_command(
       loomctl drive shop-258 -- gemini --approval-mode auto_edit
     """
     space = command_line.space(make=True)
+    person.must_decide(space, "drive", *work)  # what it starts may do what this caller may not
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
     words = _command(context)
     headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)

@@ -37,7 +37,7 @@ _HARMLESS |= {
     "show --assets": _HARMLESS["assets"],
     "debug preamble": _HARMLESS["preamble"],
 }
-_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull", "tell")
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull", "tell", "drive")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
 _ASK_BOTH = (
     *(("state", "restore"), ("runs", "rm"), ("runs", "archive")),

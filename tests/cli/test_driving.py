@@ -88,6 +88,7 @@ def test_nobody_reads_on_and_the_run_goes_on(fake: FakeAssistant) -> None:
     assert fake.scene.state["status"] == "completed"
 
 
+@pytest.mark.shows("with the rules that you, or a workflow that you trusted, allow")
 def test_a_refusal_is_a_line_and_names_what_allows_it(fake: FakeAssistant) -> None:
     fake.play('refused a "npm test"; over 0.1')
     begun(fake)

@@ -52,6 +52,7 @@ def test_one_that_hangs_is_ended(gated: Scene, cli: Cli, user_folders: Path, mon
     assert "your notify command was ended after 0 s" in said.stderr
 
 
+@pytest.mark.shows("`notify`, which your own settings alone may name")
 def test_a_project_cannot_say_it(gated: Scene, cli: Cli) -> None:
     gated.write(".loom/config.yaml", "notify: touch sprung\n")
     cli("drive", gated.handle, session=None).ends(9)

@@ -284,7 +284,7 @@ class Scene:
 
 def decides(arguments: Sequence[str]) -> bool:
     """Tell whether a command line holds a decision that only a person may make (D68)."""
-    verbs = ("approve", "reject", "choose", "trust", "cancel", "push", "rm", "tell")
+    verbs = ("approve", "reject", "choose", "trust", "cancel", "push", "rm", "tell", "drive")
     return any(word in verbs for word in arguments[:2]) or "--trust" in arguments
 
 

@@ -139,6 +139,18 @@ def test_a_call_that_hides_what_it_does_decides_nothing(host: Host, command: str
     assert not host.decided
 
 
+@pytest.mark.shows("`drive` and `runs rm` count in a terminal")
+def test_an_assistant_starts_no_driver_by_itself(host: Host) -> None:
+    """What a driver starts, a command of any kind or an assistant with other rules, may do what this one may not."""
+    called = handle(host.scene.run_dir.name)
+    for more in ("-- touch sprung", "--allow Bash", ""):
+        assert host.calls(f"loomctl drive {called} {more}") == "ask"  # its user says no
+    host.scene.write("x.sh", f"loomctl drive {called} -- touch sprung\n")
+    assert host.calls("sh x.sh") == ""
+    assert refused(host.shell("sh x.sh"))
+    assert not (host.scene.root / "sprung").exists()
+
+
 @pytest.mark.parametrize("tool", ["Monitor", "mcp__shell__run", "Agent", "Read", "Edit"])
 def test_a_call_of_any_tool_is_a_call(host: Host, tool: str) -> None:
     host.scene.write("x.sh", APPROVE)
