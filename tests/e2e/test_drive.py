@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.assistant import TIME_LIMIT
 from tests.e2e.drives import DIRECTIVE, WORKFLOW, Drive, running
 from tests.e2e.scripted_api import bash, reply, tool
-from tests.helpers.scenes import SESSION
+from tests.helpers.scenes import SESSION, Scene
 from tests.helpers.waiting import until
 
 
@@ -23,7 +23,9 @@ def test_a_run_is_driven_to_its_end(drive: Drive) -> None:
         reply(bash("loomctl next")),
         DIRECTIVE,
     )
-    # As from the shell of another session, which says so in what it starts.
+    # As from the shell of another session, which says so in what it starts: a line of its user's, behind a `!`.
+    (drive.project / ".loom" / "local").mkdir(parents=True, exist_ok=True)
+    Scene(drive.project, new=False).rest()
     drive.environment |= {"CLAUDECODE": "1", "CLAUDE_CODE_SESSION_ID": SESSION, "CLAUDE_PID": str(os.getpid())}
     said = drive.loomctl("drive", "make a file", "--workflow", "two")
     assert "completed" in said
