@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from loomctl.drive.watch import Watch
 
 REFUSED = {
-    400: "Read what the assistant says of it, and change that",
+    400: "Change what it names, then drive on",
     401: "Log the assistant in, or check its key",
     403: "Check what its account may do",
     404: "Check the name of its model",

@@ -137,6 +137,8 @@ def test_the_same_again_and_again_ends_a_turn_then_the_drive(drive: Drive, perio
     assert [one["class"] for one in turns] == ["stuck", "stuck"]
     assert max(one["calls"] for one in turns) <= (6 if period == 1 else 10)
     assert len({one["conversation"] for one in turns}) == 2
+    told = [one["properties"] for one in drive.events() if one["event"] == "drive.told"]
+    assert [one["by"] for one in told if not one["again"]] == ["loom", "loom"]  # once in each conversation
     asked = [one for one in drive.assistant.api.requests if one.kind == "main"][: turns[0]["calls"]]
     assert sum("again and again" in one.news() for one in asked) == 1  # it was told, once, while it could still turn
     assert drive.state()["status"] == "awaiting_feedback"
@@ -176,7 +178,7 @@ def test_a_limit_that_lifts_after_the_drives_end_is_written_down(drive: Drive) -
     assert started_by(drive) == []
 
 
-@pytest.mark.parametrize(("status", "advice"), [(400, "change that"), (401, "Log the assistant in")])
+@pytest.mark.parametrize(("status", "advice"), [(400, "Change what it names"), (401, "Log the assistant in")])
 def test_what_the_api_refuses_for_good_is_not_tried_again(drive: Drive, status: int, advice: str) -> None:
     """The assistant itself asks six times at once after a 400, each time with less, and for minutes after a 401."""
     drive.assistant.api.script(*[refused(400) if status == 400 else failing(status)] * 9)
