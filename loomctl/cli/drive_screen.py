@@ -227,7 +227,7 @@ class Block:
         wide = _columns()
         lines = [fences.cut(line, wide - 1) for line in self._lines(seen, now)]
         if _is_in_front():
-            self._put(lines)
+            self._put(lines[: _rows() - 1])  # what is above the screen cannot be drawn over
 
     def clear(self) -> None:
         """Take it off the screen."""
@@ -278,14 +278,22 @@ class Block:
 def _columns() -> int:
     try:
         wide = os.get_terminal_size(sys.stderr.fileno()).columns
-    except OSError:
+    except (OSError, ValueError):
         wide = 0
     return max(_NARROWEST, wide or output.columns())
+
+
+def _rows() -> int:
+    try:
+        high = os.get_terminal_size(sys.stderr.fileno()).lines
+    except (OSError, ValueError):
+        high = 0
+    return max(2, high or 25)
 
 
 def _is_in_front() -> bool:
     """Tell whether this process may draw: in the background the terminal is another's."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
-    except OSError:
+    except (OSError, ValueError):
         return True

@@ -44,6 +44,7 @@ def test_a_worktree_of_its_own_also_the_next_time(fake: FakeAssistant) -> None:
     assert fake.scene.state["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_worktree_that_is_gone_or_anothers_is_none(fake: FakeAssistant) -> None:
     fake.play("ends; ends; over 0.1")
     fake.scene.begin(session=None)
@@ -57,6 +58,7 @@ def test_a_worktree_that_is_gone_or_anothers_is_none(fake: FakeAssistant) -> Non
     assert places(fake) == [str(fake.scene.root)]
 
 
+@pytest.mark.slow
 def test_a_key_finds_the_open_run(fake: FakeAssistant) -> None:
     fake.play("over 0.1")
     for _ in range(2):

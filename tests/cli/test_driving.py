@@ -58,6 +58,7 @@ def test_without_a_terminal_there_is_a_line_for_each_thing_that_happens(fake: Fa
     assert "\033" not in err
 
 
+@pytest.mark.slow
 def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
     fake.play(ENDS_ALL)
     run_id = begun(fake)
@@ -77,6 +78,7 @@ def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
     assert ended["command"] == f"loomctl report {fake.scene.handle}"
 
 
+@pytest.mark.slow
 def test_nobody_reads_on_and_the_run_goes_on(fake: FakeAssistant) -> None:
     fake.play(ENDS_ALL)
     begun(fake)
@@ -97,6 +99,7 @@ def test_a_refusal_is_a_line_and_names_what_allows_it(fake: FakeAssistant) -> No
     assert f"loomctl drive {fake.scene.handle} --allow 'Bash(npm test:*)'" in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_after_the_step(fake: FakeAssistant, gate: Gate) -> None:
     fake.play(f'calls a "wait"; {gate}; ends; sleep 70; ends; over 0.1')
     begun(fake)
@@ -113,6 +116,7 @@ def test_ctrl_c_ends_it_after_the_step(fake: FakeAssistant, gate: Gate) -> None:
     assert not lives(str(fake.folder))
 
 
+@pytest.mark.slow(quick=1)
 @pytest.mark.parametrize(
     ("signals", "code"), [((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM,), 9), ((signal.SIGHUP,), 9)]
 )
@@ -137,6 +141,7 @@ def test_twice_or_a_closed_terminal_ends_it_now(
     assert not lives(str(fake.folder))
 
 
+@pytest.mark.slow
 def test_nohup_keeps_it_through_a_closed_terminal(fake: FakeAssistant, gate: Gate) -> None:
     fake.play(f"{gate}; ends; ends; over 0.1")
     begun(fake)
@@ -178,6 +183,7 @@ def test_a_terminal_gets_a_block_that_fits_it(fake: FakeAssistant, gate: Gate) -
     assert terminal.child.returncode == 0
 
 
+@pytest.mark.slow
 def test_in_the_background_of_a_terminal_nothing_is_drawn(fake: FakeAssistant) -> None:
     fake.play(ENDS_ALL)
     begun(fake)
@@ -192,6 +198,7 @@ def test_in_the_background_of_a_terminal_nothing_is_drawn(fake: FakeAssistant) -
 # ---- What others tell of it.
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_a_wide_screen")
 def test_status_show_and_the_report_tell_of_it(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
     fake.play(f'refused a "npm test"; {gate}; ends; over 0.25')

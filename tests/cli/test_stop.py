@@ -56,6 +56,7 @@ def test_it_ends_the_driver_now_and_nothing_lives(fake: FakeAssistant, cli: Cli)
     assert told["how"] == "nobody"
 
 
+@pytest.mark.slow
 def test_resume_asks_politely_and_gets_the_run_after_the_turn(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
     fake.play(f"{gate}; ends; over 0.1")
     child = fake.start("drive", fake.scene.handle)
@@ -75,6 +76,7 @@ def test_resume_asks_politely_and_gets_the_run_after_the_turn(fake: FakeAssistan
     assert fake.scene.state["lease"]["session_id"] == SESSION
 
 
+@pytest.mark.slow
 def test_take_over_is_at_once(fake: FakeAssistant, cli: Cli) -> None:
     fake.play("sleep 75; over 0.1")
     child = fake.start("drive", fake.scene.handle)

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from tests.docs.pages import DOCS
 from tests.helpers.fake_assistant import FakeAssistant, documents
 from tests.helpers.scenes import CHECKOUT, Scene
@@ -31,6 +33,7 @@ def test_every_kind_is_told() -> None:
     assert set(verdicts()) | set(rules._WAITS) == told - {"waiting"}
 
 
+@pytest.mark.slow
 def test_every_event_has_the_keys_that_the_page_names(scene: Scene) -> None:
     scene.workflow(phases={"build": {"steps": [{"id": "one", "prompt": "Make it."}]}})
     scene.begin(session=None)
