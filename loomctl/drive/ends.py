@@ -68,8 +68,10 @@ def _ended(watch: Watch, why: str, last_words: str, now: float) -> Turn:
         return Turn(rules.INFRA, f"the assistant ended without a result{said}", crashed=True)
     if over.reason == "budget":
         return Turn(rules.SPENT, "the cost limit is reached")
-    if over.status in REFUSED:
-        return _refused(over.status, over.text)
+    # Without a key a host may ask nobody: then it says why before it ends.
+    status = over.status or (retry.status if retry is not None and over.reason == "api" else 0)
+    if status in REFUSED:
+        return _refused(status, over.text)
     if over.status == 429:
         return _limited(over.until or _reset(watch, now), now)
     said = f": {over.text[:200]}" if over.text else ""

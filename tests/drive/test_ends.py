@@ -48,6 +48,8 @@ def test_what_a_turn_is_ended_for_by_the_apis_answer(seen: signs.Sign, why: str)
         (signs.Over(is_error=True, reason="api", status=429), None, rules.INFRA, 0),
         (signs.Over(True, "api", status=429), signs.Retry(429, 0, NOW + 60), rules.QUOTA, NOW + 61),
         (signs.Over(True, "api", status=429), signs.Retry(429, 0, NOW - 60), rules.INFRA, 0),
+        (signs.Over(True, "api", text="Not logged in"), signs.Retry(401, 0), rules.REFUSED, 0),
+        (signs.Over(True, "done"), signs.Retry(401, 0), rules.FINE, 0),  # the key was renewed
         (None, None, rules.INFRA, 0),
     ],
 )

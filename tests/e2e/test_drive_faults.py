@@ -189,6 +189,13 @@ def test_what_the_api_refuses_for_good_is_not_tried_again(drive: Drive, status: 
     assert len(drive.assistant.api.requests) <= (6 if status == 400 else 3)
 
 
+def test_an_assistant_that_is_not_logged_in_is_not_tried_again(drive: Drive) -> None:
+    del drive.environment["ANTHROPIC_API_KEY"]
+    said = drive.loomctl("drive", *WORK, code=1)
+    assert "Not logged in" in said
+    assert [one["class"] for one in ended(drive)] == ["refused"]
+
+
 def test_an_api_that_cannot_be_reached_is_no_success(drive: Drive) -> None:
     drive.environment |= {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "CLAUDE_CODE_MAX_RETRIES": "1"}
     drive.loomctl("drive", *WORK, "--max-turns", "1", code=10)

@@ -65,6 +65,7 @@ USED = used({"type": "text", "text": "hi"})
             [signs.Retry(429, 0.0, 1795707942.0)],
         ),
         ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}}, []),
+        ({"type": "assistant", "error": "authentication_failed", "message": {"content": []}}, [signs.Retry(401, 0.0)]),
         ({"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "isUsingOverage": True}}, []),
         (b"no json", []),
         (b"[1, 2]", []),

@@ -33,6 +33,8 @@ _ENDS = {
 }
 # What a token costs beside one of the input, for an estimate; and characters of a token.
 _WRITTEN, _READ, _KEPT, _KEPT_LONG, _CHARACTERS = 5.0, 0.1, 1.25, 2.0, 4
+# What it says of an answer that is none, as the status that its API would have given.
+_REFUSED = {"authentication_failed": 401, "billing_error": 403}
 _WHAT = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "skill")
 
 
@@ -84,6 +86,8 @@ def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
 def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
     message = as_object(event.get("message"))
     usage = as_object(message.get("usage"))
+    if refused := _REFUSED.get(_text(event.get("error"))):
+        yield signs.Retry(refused, 0.0)
     sizes = {name: int(_number(usage.get(name))) for name in _TOKENS}
     if any(sizes.values()):
         said = sum(len(quick_json.dumps(block)) for block in _blocks(message))
