@@ -189,6 +189,7 @@ def test_what_the_api_refuses_for_good_is_not_tried_again(drive: Drive, status: 
     assert len(drive.assistant.api.requests) <= (6 if status == 400 else 3)
 
 
+@pytest.mark.quick
 def test_an_assistant_that_is_not_logged_in_is_not_tried_again(drive: Drive) -> None:
     del drive.environment["ANTHROPIC_API_KEY"]
     said = drive.loomctl("drive", *WORK, code=1)

@@ -6,6 +6,8 @@ import json
 import os
 import time
 
+import pytest
+
 from tests.e2e.drives import DIRECTIVE, WORKFLOW, Drive
 from tests.e2e.scripted_api import AUTO_COMPACT, bash, reply
 from tests.e2e.test_drive_faults import started_by
@@ -55,6 +57,7 @@ def test_three_compactions_and_a_long_specification_on_the_way(drive: Drive) -> 
     assert [one["lost"] for one in proven] == [[]] * 3 or all(one["restored"] == one["lost"] for one in proven)
 
 
+@pytest.mark.quick
 def test_a_gate_that_is_open_for_a_day_holds_no_process(drive: Drive) -> None:
     drive.workflow(GATE)
     api = drive.assistant.api

@@ -20,10 +20,7 @@ from tests.helpers.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="the stand-in for the assistant looks into /proc"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-in for the assistant looks into /proc")
 
 
 @pytest.fixture
@@ -48,6 +45,7 @@ def ends(driven: Driven, process: subprocess.Popen[str]) -> str:
     return f"{process.returncode} {out}{err}"
 
 
+@pytest.mark.slow
 def test_a_run_completes_whoever_is_killed_and_no_step_is_done_again(tmp_path: Path) -> None:
     driven = Driven(tmp_path / "driven", steps=6, leaves="trap '' TERM")
     run_id = driven.begin()
@@ -56,6 +54,7 @@ def test_a_run_completes_whoever_is_killed_and_no_step_is_done_again(tmp_path: P
     assert (driven.done_again(run_id), driven.noted("overlaps"), driven.left()) == ([], [], []), blows
 
 
+@pytest.mark.slow
 def test_of_two_drivers_one_wins_and_the_other_asks_no_model(tmp_path: Path) -> None:
     raced = benchmark.races(tmp_path, 10)
     assert (raced["lost"], raced["asked"]) == (10, 0)
@@ -75,6 +74,7 @@ def container(driven: Driven) -> Iterator[list[str]]:
         first.kill()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_made_in_a_shell_is_driven_by_cron_and_again_after_a_kill(driven: Driven) -> None:
     """With a home, a short path, and nothing else. Nobody is told that he drives it himself."""
     run_id = driven.begin()
@@ -85,6 +85,7 @@ def test_a_run_that_was_made_in_a_shell_is_driven_by_cron_and_again_after_a_kill
     ends_after_kill(driven, killed, run_id)
 
 
+@pytest.mark.slow
 def test_a_run_is_made_and_driven_in_a_container_and_again_after_a_kill(driven: Driven, container: list[str]) -> None:
     driven.command = [*container, *driven.command]
     run_id = driven.begin()
@@ -94,6 +95,7 @@ def test_a_run_is_made_and_driven_in_a_container_and_again_after_a_kill(driven: 
     ends_after_kill(driven, killed, run_id)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_made_outside_is_driven_in_a_container(driven: Driven, container: list[str]) -> None:
     run_id = driven.begin()
     driven.command = [*container, *driven.command]
@@ -110,6 +112,7 @@ def ends_after_kill(driven: Driven, killed: subprocess.Popen[str], run_id: str) 
     assert (driven.left(), driven.done_again(run_id), driven.noted("overlaps")) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: Driven) -> None:
     run_id = driven.begin()
     process = held(driven, run_id)
@@ -122,6 +125,7 @@ def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: 
     assert driven.state(run_id)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_state_that_breaks_meanwhile_ends_the_drive_and_is_named(driven: Driven) -> None:
     run_id = driven.begin()
     process = held(driven, run_id)
@@ -136,6 +140,7 @@ def test_a_state_that_breaks_meanwhile_ends_the_drive_and_is_named(driven: Drive
     driven.loomctl("drive", run_id)
 
 
+@pytest.mark.slow
 def test_a_project_that_is_gone_ends_the_drive(driven: Driven) -> None:
     run_id = driven.begin()
     process = held(driven, run_id)
