@@ -421,7 +421,7 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     run_id = command_line.shown_run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     told = explain.why(space, found, named)
-    lines = _artifact_lines(told) if "artifact_id" in told else _way_lines(told)
+    lines = _artifact_lines(told) if "artifact_id" in told else [*_way_lines(told), *_driven_lines(told)]
     output.answer({"run_id": run_id, "handle": found.handle, **told}, lines, as_json=as_json)
     return EXIT_OK
 
@@ -446,6 +446,14 @@ def _way_lines(told: Mapping[str, Any]) -> list[str]:
     lines = output.beside("", f"{name} {came} after {ended}, {masked_line(how, _WEIGHED)}")
     rows = [_transition_row(one) for one in told["weighed"]]
     return [*lines, "", output.table(["LEADS TO", "LABEL", "CONDITION", "IS", "WHY"], rows)] if rows else lines
+
+
+def _driven_lines(told: Mapping[str, Any]) -> list[str]:
+    """Tell what the assistant was refused in a step, and why nobody drives it on."""
+    denied, drive = told["denied"], told["drive"]
+    lines = output.beside("", f"The assistant was refused {masked_line('; '.join(denied), 300)}.") if denied else []
+    ended = f"loomctl drive ended {output.when(drive['at'])}: {masked_line(drive['why'], 300)}" if drive else ""
+    return [*lines, *(output.beside("", ended) if ended else [])]
 
 
 def _transition_row(one: Mapping[str, Any]) -> list[str]:

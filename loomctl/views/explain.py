@@ -318,15 +318,17 @@ _DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
+_DRIVES = ("drive.started", "drive.ended")
 _CHOSEN, _PRIMED = "transition.chosen", "context.primed"
 
 
 def why(space: Workspace, run: Run, word: str | None) -> dict[str, Any]:
     """Tell why a run came to the step that a word means, or why an artifact is loaded; without one, where the run is.
 
-    A step: `{step_id, visit, stage, after, way, weighed}`. visit and stage: null where it comes next; after: the visit
-    before, null for the first of the run. way: as that visit keeps it, empty where it leads elsewhere: somebody took
-    the run up again. weighed: every transition that was weighed, with what its condition came to.
+    A step: `{step_id, visit, stage, after, way, weighed, denied, drive}`. visit and stage: null where it comes next;
+    after: the visit before, null for the first of the run. way: as that visit keeps it, empty where it leads elsewhere:
+    somebody took the run up again. weighed: every transition that was weighed, with what its condition came to. denied:
+    the calls that the assistant was refused in it; drive: why `loomctl drive` left it, null where it did not.
     An artifact: `{artifact_id, when, phase, triggers, condition, holds, values, warnings, last}`. holds: what its
     condition comes to now, `true`, `false` or `unknown`; values: what a simple one looks at; last: the newest priming
     that named it, `{at, event, fired, became}`; fired: the trigger that the event's name tells of.
@@ -389,7 +391,19 @@ def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[s
         "after": {name: before.get(name) for name in ("step_id", "visit", "stage", "status")} if before else None,
         "way": dict(way),
         "weighed": _weighed(run, before.get("stage")) if before is not None and way else [],
+        "denied": [text for one in as_objects((entry or {}).get("denied")) if (text := _word(one.get("what")))],
+        "drive": _last_drive(run) if entry is not None and entry.get("status") in visits.OPEN else None,
     }
+
+
+def _last_drive(run: Run) -> dict[str, Any] | None:
+    """Tell why `loomctl drive` ended, `{at, kind, why}`; None where it drives, or never did."""
+    for line in event_log.tail(run.folder, 1, lambda one: one.get("event") in _DRIVES, (b'"drive.',)):
+        entry = masked(line.entry or {})
+        told = as_object(entry.get("properties"))
+        if entry.get("event") == "drive.ended":
+            return {"at": _word(entry.get("ts")), "kind": _word(told.get("kind")), "why": _word(told.get("why"))}
+    return None
 
 
 def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:

@@ -223,5 +223,8 @@ def test_status_show_and_the_report_tell_of_it(fake: FakeAssistant, gate: Gate, 
     events = cli("events", shop, session=None).ends().stdout
     assert "claude-code, at most 90 min, 5 USD" in events
     assert "; refused: Bash npm test" in events
+    why = cli("show", "--why", session=None).ends().stdout
+    assert "The assistant was refused Bash npm test." in why
+    assert "loomctl drive ended just now: the assistant was refused Bash(npm test:*)" in why
     driven = cli("report", shop, "--json", session=None).ends().json["driven"]
     assert (driven["turns"], driven["cost"], driven["denied"]) == (1, 0.25, ["Bash npm test"])

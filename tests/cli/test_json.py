@@ -72,7 +72,10 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     ),
     (["show", "--stages"], {"run_id", "handle", "total", "stages"}),
     (["prove"], {"run_id", "handle", "must_survive", "compactions", "lost", "pending", "claim"}),
-    (["show", "--why", "001"], {"run_id", "handle", "step_id", "visit", "stage", "after", "way", "weighed"}),
+    (
+        ["show", "--why", "001"],
+        {"run_id", "handle", "step_id", "visit", "stage", "after", "way", "weighed", "denied", "drive"},
+    ),
     (["report"], {"run_id", "handle", "run", "stages", "sessions", "events", "savings", "troubles", "page"}),
     (
         ["dump", "shop", "dumped"],
