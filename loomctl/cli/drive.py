@@ -22,13 +22,12 @@ from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.handoff import worktrees
 from loomctl.hosts import headless, table
-from loomctl.kit.errors import EXIT_HELD, LoomError, quoted
+from loomctl.kit.errors import quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import find, leases, project
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
-from loomctl.runs.store import write_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,9 +139,6 @@ def drive_command(
     words = _command(context)
     headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
     run_id = _meant(space, work, workflow, key)
-    if write_rules.started_for()[0] == run_id:
-        what = "a driver started this, and drives the run already"
-        raise LoomError("HELD_BY_ANOTHER", what, hint=f"loomctl show {space.store.handle(run_id)}", exit_code=EXIT_HELD)
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
     word = process.new_word(space.store.folder)
     own = _own(space, run_id, word, worktree=worktree)

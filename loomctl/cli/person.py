@@ -12,7 +12,8 @@ from loomctl.hosts import shells, table, tool_calls
 from loomctl.kit import processes
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs import project
-from loomctl.runs.machine import launcher_files
+from loomctl.runs.machine import drivers, launcher_files
+from loomctl.runs.store import write_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,8 @@ def decides(space: Workspace, verb: str) -> bool:
 def _doubt(space: Workspace, verb: str) -> str | None:
     """Say why an assistant may be deciding by itself, and how its user decides; None: a person does."""
     line = processes.line()
+    if write_rules.started_for()[0] or drivers.is_below_one(space.store.local, [process.pid for process in line[1:]]):
+        return f"`loomctl drive` started this, and nobody is there to be asked; {_IN_A_TERMINAL}"
     if launcher_files.marks_lead_away(space.store.local):
         return f"{launcher_files.HOSTS} in {space.store.local} is no folder, so no hook can mark an assistant's calls"
     at = _host(space, line)

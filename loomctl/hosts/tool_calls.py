@@ -37,12 +37,13 @@ _HARMLESS |= {
     "show --assets": _HARMLESS["assets"],
     "debug preamble": _HARMLESS["preamble"],
 }
-_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull", "tell", "drive")
+_ASK = ("approve", "reject", "choose", "trust", "cancel", "fork", "rewind", "push", "pull", "tell")
 # Verbs of two words that take something away; a slash command of Loom's own allows every other `loomctl` unasked.
 _ASK_BOTH = (
     *(("state", "restore"), ("runs", "rm"), ("runs", "archive")),
     *(("plugin", "install"), ("plugin", "remove")),  # what an assistant may do by itself is its user's
 )
+_ASK_BEHIND = ("drive",)  # those that are words of any text, too: they count right behind `loomctl` alone
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@,+-")
 _DELIMITER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _UNPREDICTABLE = frozenset("$`*?[]{}!()")
@@ -127,6 +128,8 @@ def judge(command: str) -> Verdict | None:
     words = words_of(command)
     if "loomctl" in words or any(word.endswith("/loomctl") for word in words):
         named = [verb for verb in _ASK if verb in words]
+        line = f"{' '.join(_unquoted(command).split())} "
+        named += [verb for verb in _ASK_BEHIND if f"loomctl {verb} " in line]
         named += [f"{noun} {verb}" for noun, verb in _ASK_BOTH if noun in words and verb in words]
         if named:
             return Verdict(ASK, f"only the user decides about loomctl {named[0]}", words)

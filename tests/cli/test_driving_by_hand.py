@@ -193,6 +193,28 @@ def test_branches_are_worked_on_one_after_the_other(hand: Hand) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "before", ["", 'env -i PATH="$PATH" HOME="$HOME" LOOM_STATE_HOME="$LOOM_STATE_HOME" setsid -w ']
+)
+def test_what_is_driven_decides_nothing_and_drives_nothing(hand: Hand, before: str) -> None:
+    """Nobody is there who could have been asked, whatever it takes from its environment."""
+    hand.begin(ONE, {"id": "gate", "kind": "human", "prompt": "Is it good?"})
+    own = " ".join(map(shlex.quote, loomctl()))
+    script = f"""
+        echo 'It hangs.' | {own} done >> said 2>&1
+        {before}{own} approve >> said 2>&1
+        {before}{own} tell {hand.scene.handle} 'go on' >> said 2>&1
+        {before}{own} drive 'new work' --workflow tiny -- touch pwned >> said 2>&1
+        echo 'It hangs.'
+    """
+    hand.drive(script, code=9)
+    said = (hand.scene.root / "said").read_text(encoding="utf-8")
+    assert said.count("ASK_FIRST") == 3, said
+    assert hand.scene.state["status"] == "awaiting_feedback"  # and there is no other run
+    assert not (hand.scene.root / "pwned").exists()
+
+
+@pytest.mark.slow
 def test_the_command_knows_its_step_and_may_end_it_itself(hand: Hand) -> None:
     """It works for the driver, as what an assistant starts does; what it prints then is no second result."""
     hand.begin(ONE, TWO)

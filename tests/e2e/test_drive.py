@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -44,6 +45,34 @@ def test_a_refused_permission_is_named_and_completes_nothing(drive: Drive) -> No
     assert "--allow Write" in said
     assert drive.state()["status"] == "awaiting_feedback"
     assert [one["step_id"] for one in drive.events() if one["event"] == "stage.completed"] == []
+
+
+def test_neither_loom_nor_its_files_widen_what_it_may_do(drive: Drive) -> None:
+    """`loomctl` is allowed, and edits in the project are: neither runs another program, nor writes what Loom keeps."""
+    local, pwned = drive.project / ".loom" / "local", drive.project / "pwned"
+    told = json.loads(drive.loomctl("run", "make a file", "--workflow", "two", "--json"))
+    run_id = told["run_id"]
+    kept = [drive.project / ".loom" / "runs" / run_id / name for name in ("state.json", "events.jsonl")]
+    kept += [
+        local / "drivers" / f"{run_id}.ask",
+        local / "config.json",
+        drive.project / ".claude" / "settings.json",
+    ]
+    drive.assistant.api.script(
+        *(reply(tool("Write", file_path=str(path), content="{}")) for path in kept),
+        reply(bash(f"loomctl status > {local}/x")),
+        reply(bash("loomctl run other-thing --workflow two --json")),
+        reply(bash(f"loomctl drive other-thing -- sh -c 'touch {pwned}; echo It is so.'")),
+        reply(bash("loomctl approve")),
+        DIRECTIVE,
+    )
+    before = [path.exists() for path in kept]
+    said = drive.loomctl("drive", run_id, code=9)
+    assert "the assistant was refused" in said
+    assert not pwned.exists()
+    assert not (local / "x").exists()
+    assert [path.exists() for path in kept] == before
+    assert all(path.read_text(encoding="utf-8") != "{}" for path in kept[:2])
 
 
 def test_what_must_be_in_context_is_given_once_whatever_else_is_under_way(drive: Drive) -> None:

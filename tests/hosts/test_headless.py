@@ -131,6 +131,8 @@ def test_a_turn_takes_the_run_up_in_its_conversation_and_bypasses_nothing() -> N
     assert first[first.index("--max-budget-usd") + 1] == "1.5000"
     allowed = first[first.index("--allowedTools") + 1 :]
     assert {"Edit(./**)", "Bash(loomctl:*)", "Bash(npm test:*)"} <= set(allowed)
+    refused = first[first.index("--disallowedTools") + 1 :]
+    assert {"Edit(./.loom/local/**)", "Edit(./.loom/runs/*/state*.json)"} <= set(refused)
     assert not any("dangerously" in word for word in first)
 
 

@@ -45,6 +45,11 @@ ASKED = [
     *("loomctl debug state restore", "loomctl --debug debug state restore shop-258"),
     *("loomctl state restore shop-258 --yes", "loomctl --debug state restore --from state.broken-1.json --yes"),
     *("loomctl runs rm x --yes", "loomctl runs archive x --to /tmp/"),
+    *(
+        "loomctl drive x -- sh -c 'rm x'",
+        "cd x && loomctl  'drive' x --allow Bash",
+        "/opt/bin/loomctl drive 'new work'",
+    ),
     "loomctl next; /opt/loom/bin/loomctl runs 'rm' x --yes --force",
 ]
 
@@ -65,6 +70,7 @@ NO_OPINION = [
     *("loomctl blob get blob://sha256/2cf24dba5fb0", "loomctl steps --nonsense", "loomctl steps show a b c"),
     *("loomctl steps --last", "", "loomctl", "loomctl run x", "loomctl resume", "loomctl prime-context --force"),
     *("loomctl runs", "loomctl runs restore x", "loomctl state show", "loomctl clean"),
+    *("echo 'the drive is full' | loomctl done", "loomctl status | grep drive"),
     *("loomctl run 'restore the backup'", "echo loomctl next", "loomctlx next", "loomctl next > /etc/passwd"),
     *("loomctl next | tee x", "loomctl next; rm -rf /", "loomctl next && rm -rf /", "loomctl next & rm -rf /"),
     *("loomctl next\nrm -rf /", "loomctl next\r rm -rf /", "loomctl\tnext", "loomctl  done <<LOOM\nx\nLOOM"),

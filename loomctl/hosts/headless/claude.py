@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import signs
@@ -23,6 +24,11 @@ TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = True
 WIDENED = ""
 # What it needs for Loom itself, what looks and changes nothing, and edits in the folder that it is started in.
 _ALWAYS = ("Bash(loomctl:*)", "Edit(./**)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
+# What Loom alone writes: with an edit there it could approve its own gates, and speak as its user.
+_OF_LOOM = (
+    *("local/**", "runs/*/state*.json", "runs/*/plan.json", "runs/*/events.jsonl", "runs/*/sessions.jsonl"),
+    "runs/*/stages/*/status.json",
+)
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _ENDS = {
     "error_max_turns": "turns",
@@ -44,6 +50,9 @@ def command(order: Order) -> list[str]:
     words += ["--resume", order.session_id] if order.goes_on else ["--session-id", order.session_id]
     words += ["--permission-mode", "dontAsk"]
     words += ["--allowedTools", *_ALWAYS, *order.allow]
+    store = os.path.relpath(order.store, order.root) if order.store else ".loom"
+    if not store.startswith(os.pardir):  # else no rule above lets it edit there
+        words += ["--disallowedTools", *(f"Edit(./{store}/{one})" for one in _OF_LOOM)]
     words += ["--max-budget-usd", f"{max(order.cost, 0.0001):.4f}"] if order.cost is not None else []
     words += ["--max-turns", str(order.turns)] if order.turns is not None else []
     return words

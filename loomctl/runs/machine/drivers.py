@@ -17,6 +17,7 @@ from loomctl.runs.model import lease
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from loomctl.runs.model.lease import Holder
@@ -127,6 +128,28 @@ def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool
     """Tell whether a run's driver is this very process: after a `/clear` it is, in a fork it is not (D2)."""
     known = _of(local, run_id, holder)
     return known is not None and pid is not None and processes.same(_process(known), processes.identity(pid))
+
+
+def is_below_one(local: str, pids: Collection[int]) -> bool:
+    """Tell whether one of these processes is a `loomctl drive` that holds a run of this store. pids: of a process line.
+
+    What it starts cannot leave its line: the keeper adopts it (D74).
+    """
+    folder = os.path.join(local, FOLDER)
+    try:
+        files.refuse_links(os.path.dirname(local), folder)
+        names = [name for name in os.listdir(folder) if name.endswith(".json")]
+    except (OSError, LoomError):
+        return False
+    for name in names:
+        try:
+            found = quick_json.as_object(files.read_json(os.path.join(folder, name), limit=1 << 16))
+        except (OSError, LoomError):
+            continue
+        process = _process(found)
+        if found.get("word") and process.get("pid") in pids and processes.lives(process):
+            return True
+    return False
 
 
 def is_users_terminal(local: str, run_id: str, holder: Holder) -> bool:
