@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 
-def ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
-    """Ask for trust in a run's commands and allowances where somebody can answer; gives lines that say what became."""
+def ask_trust(space: Workspace, run: Run, *, as_json: bool, may_break: bool = False) -> list[str]:
+    """Ask for trust in a run's commands and allowances where somebody can answer; gives lines that say what became.
+
+    may_break: Ctrl-C at the question raises KeyboardInterrupt, and is not taken for a no.
+    """
     try:
         commands, allowed = command_steps.untrusted(space, run), command_steps.untrusted_allowances(space, run)
     except LoomError as error:  # of a run that was made elsewhere: what cannot be filled in here is not run
@@ -37,7 +40,7 @@ def ask_trust(space: Workspace, run: Run, *, as_json: bool) -> list[str]:
         shown += ["This run wants to let the assistant use, without asking:", *answer.allowed_lines(allowed)]
     output.unmasked("\n".join(shown), err=True)
     what = "these commands" if not allowed else "this"
-    if not output.is_agreed(f"Allow {what} on this machine?"):
+    if not output.is_agreed(f"Allow {what} on this machine?", may_break=may_break):
         refused = "Loom allows nothing of this" if allowed else "Loom will not run this run's commands"
         return [f"{refused}. {later}"]
     trouble = command_steps.trust(space, run, commands)

@@ -172,7 +172,7 @@ def _decided(ended: Any, what: str) -> str:
     "--after-step/--no-after-step",
     "after_step",
     default=None,
-    help="Pause when the open step has ended, or no more do so.",
+    help="Pause when the open step has ended; or withdraw that.",
 )
 @json_option
 def pause(run: str | None, after_step: bool | None, as_json: bool) -> int:

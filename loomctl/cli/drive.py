@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from loomctl.cli import command_line, drive_screen, output, person
 from loomctl.cli.asking_trust import ask_trust
-from loomctl.cli.command_line import complete_runs, complete_workflows, json_option
+from loomctl.cli.command_line import complete_runs, complete_workflows
 from loomctl.cli.notice import Notice
 from loomctl.drive import drive, process
 from loomctl.drive.watch import Limits
@@ -97,7 +97,7 @@ def _command(context: click.Context) -> list[str] | None:
 @click.option(
     "--allow", metavar="RULE", multiple=True, help="Let the assistant do this too, such as 'Bash(npm test:*)'."
 )
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of text.")
 @click.pass_context
 def drive_command(
     context: click.Context,
@@ -123,7 +123,6 @@ def drive_command(
     the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now; so does a closed terminal,
     but not under nohup.
 
-    \b
     Exit codes: 0 completed, 1 failed, 6 another drives it, 9 it waits for you or for a time, 10 a limit was reached,
     130 after a second Ctrl-C.
 
@@ -145,7 +144,7 @@ def drive_command(
     if own.project.root != space.project.root and not as_json:
         output.note(f"Loom: works in the run's worktree, {own.project.root}")
     run = own.store.read(run_id)
-    for line in ask_trust(space, run, as_json=as_json):
+    for line in ask_trust(space, run, as_json=as_json, may_break=True):
         output.note(line)
     asked_for = command_steps.trusted_rules(own, run)
     if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):

@@ -76,7 +76,7 @@ class Told:
         if seen.what:
             yield seen.what, {"turn": seen.turn, **seen.told}
         place = (stand.step, stand.visit, stand.task)
-        if place != self._last and stand.step:
+        if place != self._last and stand.visit:
             self._last = place
             task = visits.short_task(visits.open_visit(seen.run.state))
             yield "step", {"turn": seen.turn, "step": stand.step, "visit": stand.visit, "task": task, "cost": seen.cost}
@@ -135,7 +135,7 @@ class Lines:
             yield f"turn {seen.turn} begins, {'in the same' if seen.told.get('goes_on') else 'in a new'} conversation"
             self._denied = 0
         place = (stand.step, stand.visit, stand.task)
-        if place != self._last and stand.step:
+        if place != self._last and stand.visit:
             self._last = place
             yield f"step {_step(seen)}"
         denied = list(seen.watch.denied.values())[self._denied :] if seen.watch is not None else []

@@ -303,13 +303,18 @@ def may_ask(*, as_json: bool) -> bool:
     return not as_json and all(stream is not None and stream.isatty() for stream in streams)
 
 
-def is_agreed(question: str) -> bool:
-    """Ask a person, on standard error; who breaks off, or has nothing more to say, does not agree."""
+def is_agreed(question: str, *, may_break: bool = False) -> bool:
+    """Ask a person, on standard error; who breaks off, or has nothing more to say, does not agree.
+
+    may_break: who breaks off with Ctrl-C raises KeyboardInterrupt instead.
+    """
     import click
 
     try:
         return click.confirm(question, err=True)
-    except click.Abort:
+    except click.Abort as broken:
+        if may_break and isinstance(broken.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
         return False
 
 

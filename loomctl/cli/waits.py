@@ -105,8 +105,7 @@ def _look(space: Workspace, run_id: str, found: _Seen) -> None:
 
 def _from_here(space: Workspace, run_id: str, wait: Wait) -> Wait:
     """Give what is answered by resuming with the command that does so from here, also from who drives the run."""
-    resumes = wait.kind in (standing.QUESTION, standing.LIMIT) or wait.command.startswith("loomctl resume")
-    return wait._replace(command=find.way_in(space, run_id)) if resumes else wait
+    return wait._replace(command=find.way_in(space, run_id)) if wait.command.startswith("loomctl resume") else wait
 
 
 def _lines(seen: _Seen) -> Iterator[str]:

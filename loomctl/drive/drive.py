@@ -17,6 +17,7 @@ from loomctl.handoff import work
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
 from loomctl.kit.quick_json import as_object
+from loomctl.kit.text.fences import counted
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine import drivers
 from loomctl.runs.model import driving, lease, visits
@@ -174,7 +175,7 @@ class Driver:
             tries = verdict.tries
             if verdict.asks:
                 self._ask(run, turn)
-            if verdict.code is None:
+            if verdict.code is None or turn.end == rules.SPENT:
                 verdict = self._spent(run) or self._waited(verdict) or verdict
             if verdict.code is not None:
                 return verdict
@@ -200,9 +201,9 @@ class Driver:
         if limits.cost is not None and cost >= limits.cost:
             return Verdict(rules.LIMIT, f"{cost:.2f} of {limits.cost:.2f} USD are spent", "cost")
         if limits.turns is not None and self._turn >= limits.turns:
-            return Verdict(rules.LIMIT, f"{limits.turns} turn{' is' if limits.turns == 1 else 's are'} over", "turns")
+            return Verdict(rules.LIMIT, f"the limit of {counted(limits.turns, 'turn')} is reached", "turns")
         if limits.time is not None and time.monotonic() - self._began >= limits.time:
-            return Verdict(rules.LIMIT, f"the time of {_span(limits.time)} is over", "time")
+            return Verdict(rules.LIMIT, f"the time limit of {_span(limits.time)} is reached", "time")
         return None
 
     def _cost(self, run: Run) -> float:
@@ -276,7 +277,7 @@ class Driver:
         except OSError as error:
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"
-            hint = f"loomctl show {order.handle}"
+            hint = f"loomctl drive {order.handle}"
             raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error
 
     def _follow(self, hand: Hand, watch: Watch) -> str:
@@ -289,7 +290,7 @@ class Driver:
             if why == "silence" and self._works(hand, watch, limits):
                 continue
             if why:
-                return why
+                return "time" if why == "turn" and limits.turn < self._limits.turn else why
             for line in hand.lines(min(wait, _TICK)):
                 for sign in self._dialect.read(line):
                     if (why := self._saw(watch, sign)) != "":

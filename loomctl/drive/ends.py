@@ -25,6 +25,7 @@ _EARLY = 1.0  # seconds by which clocks differ
 _WHY = {
     "silence": (rules.INFRA, "nothing was heard of the assistant for too long"),
     "turn": (rules.INFRA, "the turn took too long"),
+    "time": (rules.SPENT, "the time limit of the drive is reached"),
     "loop": (rules.STUCK, "the assistant made the same call with the same result again and again"),
     "stopped": (rules.STOPPED, "you ended the driver"),
 }

@@ -38,6 +38,7 @@ WIDEST = 80  # columns of a status line
 FOLDER = "statusline"
 _REASON = 400
 _BETWEEN = " · "
+_TURN = "turn "  # of a driver, which is under way; every other word is the next thing to do
 _LABEL, _STEP = 24, 40
 _NARROW = (20, 12, 6)  # to these the last form of the line is cut
 # Bytes of new tool steps that are counted for one line: the next one goes on, and tells the sum once it has all.
@@ -81,7 +82,7 @@ def waits(space: Workspace, run: Run, *, is_driven: bool, held: bool = False, wh
         return found
     driver, known = lease.holder(run.state), driving.told(run.state)
     if driver is not None and known is not None and driver.host == drivers.HOST:  # it ends politely where it can
-        return found._replace(word=f"turn {known['turns'] + 1}", command="", take_over=f"loomctl resume {run.handle}")
+        return found._replace(word=f"{_TURN}{known['turns'] + 1}", command="", take_over=f"loomctl resume {run.handle}")
     return found._replace(word="", command="", take_over=f"loomctl resume {run.handle} --take-over")
 
 
@@ -126,7 +127,8 @@ def _answer(run: Run, every: Sequence[Wait], *, is_driven: bool) -> Waits:
     onward = f"loomctl {'next' if is_driven else 'resume'} {run.handle}"
     if first is None or first.kind == standing.QUESTION:
         to = f" to: {first.question}" if first is not None and first.question else ""
-        return Waits("user", f"an answer{to}", "answer", onward)
+        is_denied = first is not None and first.command.startswith("loomctl drive ")
+        return Waits("user", f"an answer{to}", "answer", first.command if first is not None and is_denied else onward)
     if first.kind == standing.APPROVAL:
         from loomctl.flow import gate_texts
 
@@ -308,7 +310,7 @@ class Line(NamedTuple):
             "progress": f"{self.done}/{self.total}" if self.total else "",
             "artifacts": f"{self.artifacts} artifact{'' if self.artifacts == 1 else 's'}" if self.artifacts else "",
             "saved": f"saved {self.saved:.0f}%" if self.saved is not None and self.saved > 0 else "",
-            "next": f"next: {self.word}" if self.word else "",
+            "next": self.word if not self.word or self.word.startswith(_TURN) else f"next: {self.word}",
         }
         made = []
         for goes in ("", "saved", "artifacts", "progress", "next"):

@@ -195,6 +195,34 @@ def test_in_the_background_of_a_terminal_nothing_is_drawn(fake: FakeAssistant) -
     assert "Ctrl-C ends it" not in seen
 
 
+@pytest.mark.usefixtures("on_a_wide_screen")
+def test_ctrl_c_at_the_question_of_trust_starts_no_assistant(fake: FakeAssistant) -> None:
+    fake.scene.workflow(phases={"build": {"steps": STEPS}}, allow=["Write"])
+    run = fake.scene.begin(session=None).run
+    terminal = Terminal(loomctl("drive", run.handle), fake.scene, environ={"PATH": fake.path})
+    terminal.until("Allow this on this machine?")
+    terminal.interrupt()
+    seen = terminal.end()
+    assert terminal.child.returncode == 130
+    assert (fake.turns, "turn 1" in seen) == (0, False)
+
+
+@pytest.mark.slow
+def test_a_limit_of_time_ends_a_turn_and_is_named(fake: FakeAssistant) -> None:
+    fake.play('calls a "wait"; sleep 70')
+    begun(fake)
+    out, err = fake.drives(fake.scene.handle, "--max-time", "2s", code=10)
+    assert "the turn took too long" not in err
+    assert out.startswith(f"Loom: {fake.scene.handle}: the time limit of 2 s is reached\n")
+
+
+def test_a_step_that_fails_for_good_is_one_line(fake: FakeAssistant) -> None:
+    fake.play('calls a "wait"; sleep 1; echo no | loomctl done --outcome failed; over 0.1')
+    begun(fake)
+    _, err = fake.drives(fake.scene.handle, code=1)
+    assert err.count("step build/one\n") == 1
+
+
 # ---- What others tell of it.
 
 
@@ -215,7 +243,11 @@ def test_status_show_and_the_report_tell_of_it(fake: FakeAssistant, gate: Gate, 
     screen = cli("status", shop, session=None).ends().stdout
     assert "driven by loomctl drive on" in screen
     assert f"loomctl stop {shop}" in screen
-    assert f"turn {told['driving']['turns'] + 1}" in cli("statusline", session=None).ends().stdout
+    turn = f"turn {told['driving']['turns'] + 1}"
+    assert f"{turn} of claude-code runs" in screen
+    line = cli("statusline", session=None).ends().stdout
+    assert turn in line
+    assert "next" not in line
     gate.open()
     fake.ends(child, 9)
     assert "drive     1 turn of claude-code, 0.25 USD" in cli("show", shop, session=None).ends().stdout

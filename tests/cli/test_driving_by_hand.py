@@ -176,7 +176,7 @@ def test_a_command_of_the_run_is_waited_for_no_longer_than_the_limit(hand: Hand)
     """It goes on by itself, as behind `loomctl next`, and the next driver waits for it."""
     hand.begin({"id": "test", "run": "until test -f enough; do sleep 0.1; done"}, ONE)
     hand.scene.loomctl("trust", hand.scene.handle, "--yes", session=None).ends()
-    assert "the time of 1 s is over" in hand.drive("echo 'It is so.'", "--max-time", "1s", code=10)
+    assert "the time limit of 1 s is reached" in hand.drive("echo 'It is so.'", "--max-time", "1s", code=10)
     assert not hand.turns()
     hand.scene.write("enough", "")
     assert "completed" in hand.drive("echo 'It is so.'")

@@ -61,6 +61,19 @@ def test_a_gate_is_told_with_its_choices(gated: Scene, cli: Cli) -> None:
     assert cli("waits").ends().stdout == "Nothing waits.\n"
 
 
+def test_what_was_refused_is_allowed_by_driving_on(begun: Scene, cli: Cli) -> None:
+    noted = [
+        {"what": "Bash npm test", "rule": "Bash(npm test:*)"},
+        {"what": "Bash npm test -v", "rule": "Bash(npm test:*)"},
+    ]
+    (entry,) = begun.state["steps"]
+    waits = {"message": "its host refused Bash npm test", "at": AT, "kind": "denied"}
+    begun.edit(status="awaiting_feedback", feedback=waits, steps=[{**entry, "denied": noted}])
+    allowing = f"loomctl drive {begun.handle} --allow 'Bash(npm test:*)'"
+    assert cli("waits").ends().stdout.endswith(f"\n    {allowing}\n")
+    assert allowing in cli("status").ends().stdout
+
+
 def test_every_kind_over_all_runs_the_oldest_first(scene: Scene, cli: Cli) -> None:
     scene.workflow()
     scene.workflow(name="shell", phases={"build": {"steps": [{"id": "c1", "kind": "command", "run": "touch sprung"}]}})

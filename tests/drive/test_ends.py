@@ -69,5 +69,6 @@ def test_what_is_refused_for_good_says_what_to_do() -> None:
 def test_a_turn_ended_by_the_driver_is_what_it_was_ended_for() -> None:
     over = signs.Over(is_error=True, reason="interrupted")
     assert ends.of(watch(over), "silence", "", NOW).end == rules.INFRA
+    assert ends.of(watch(over), "time", "", NOW).end == rules.SPENT
     assert ends.of(watch(over), "loop", "", NOW).end == rules.STUCK
     assert ends.of(watch(signs.Retry(429, 60), over), "quota", "", NOW).until == NOW + 61

@@ -34,12 +34,15 @@ def rows(known: Mapping[str, Any] | None, handle: str, *, goes_on: bool) -> list
     if not goes_on:
         return [("drive", line(known), 2)]
     return [
-        ("drive", f"{line(known)}; turn {known['turns'] + 1} runs", 2),
+        ("drive", f"turn {known['turns'] + 1} of {known['host']} runs{_cost(known, '; {} so far')}", 2),
         ("stop it", f"loomctl stop {handle}", 0),
     ]
 
 
 def line(known: Mapping[str, Any]) -> str:
     """Say it in a line: `3 turns of claude-code, 1.20 USD`."""
-    cost = f", {known['cost']:.2f} USD" if known["cost"] else ""
-    return f"{counted(known['turns'], 'turn')} of {known['host']}{cost}"
+    return f"{counted(known['turns'], 'turn')} of {known['host']}{_cost(known, ', {}')}"
+
+
+def _cost(known: Mapping[str, Any], form: str) -> str:
+    return form.format(f"{known['cost']:.2f} USD") if known["cost"] else ""

@@ -196,7 +196,19 @@ def _answers(state: Mapping[str, Any]) -> tuple[Wait, ...]:
     if raw.get("kind") == TRUST:
         return (_trust(state, said, since),)
     step = _line(state.get("current_step"))
-    return (Wait(QUESTION, said, command("resume", _handle(state)), step=step, since=since),)
+    onward = _allowing(state) if raw.get("kind") == DENIED else command("resume", _handle(state))
+    return (Wait(QUESTION, said, onward, step=step, since=since),)
+
+
+def _allowing(state: Mapping[str, Any]) -> str:
+    """Give the command that drives a run on and allows what was refused, as far as a setting can (D75)."""
+    from loomctl.kit.errors import quoted
+    from loomctl.kit.text.secrets import masked_line
+
+    noted = as_objects((visits.open_visit(state) or {}).get("denied"))
+    rules = dict.fromkeys(masked_line(rule, _LONGEST) for one in noted if isinstance(rule := one.get("rule"), str))
+    allows = [f" --allow {quoted(rule)}" for rule in rules if rule]
+    return command("drive", _handle(state)) + "".join(allows[:5])
 
 
 def _begun(state: Mapping[str, Any]) -> str:
