@@ -61,6 +61,11 @@ class Used(NamedTuple):
     more: float = 0.0
 
 
+def conversation(name: object) -> str:
+    """Give a conversation's id, which will stand on a command line; empty for what could be taken for an option."""
+    return name[:100] if isinstance(name, str) and name[:1].isalnum() and name.isprintable() else ""
+
+
 class Said(NamedTuple):
     """Words of the assistant's."""
 

@@ -88,6 +88,9 @@ class Watch:
         elif isinstance(sign, signs.Began):
             self.session_id = sign.session_id
         else:
+            before = self.over.spent if self.over is not None else None
+            if before is not None and sign.spent is not None:  # each result of a process tells what came since the last
+                sign = sign._replace(spent=before + sign.spent)
             self.over, self.over_at = sign, now
             for one in sign.denied:
                 self._refused(one)

@@ -224,3 +224,10 @@ def test_its_record_names_what_was_refused(lines: list[str], expected: list[str]
     path = tmp_path / "rollout.jsonl"
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     assert dialect.Transcript(str(path)).refused() == expected
+
+
+def test_what_is_nested_too_deeply_is_a_sign_of_life_and_no_more() -> None:
+    deep = '{"a":' * 1500 + "1" + "}" * 1500
+    call = f'{{"type":"item.started","item":{{"id":"a","type":"mcp_tool_call","arguments":{deep}}}}}'
+    assert list(codex.read(call.encode())) == []
+    assert list(codex.read(b"[" * 200_000)) == []

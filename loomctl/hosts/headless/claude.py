@@ -61,9 +61,12 @@ def command(order: Order) -> list[str]:
 def read(line: bytes) -> Iterator[signs.Sign]:
     """Read one line of its output; what is no event of a known shape is a sign of life and no more."""
     try:
-        event = as_object(quick_json.loads(line.decode("utf-8", "replace")))
-    except ValueError:
+        yield from list(_signs(as_object(quick_json.loads(line.decode("utf-8", "replace")))))
+    except (ValueError, RecursionError):
         return
+
+
+def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
     kind = event.get("type")
     if kind == "system":
         yield from _of_system(event)
@@ -82,7 +85,7 @@ def read(line: bytes) -> Iterator[signs.Sign]:
 def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
     kind = event.get("subtype")
     if kind == "init":
-        yield signs.Began(_text(event.get("session_id"))[:100])
+        yield signs.Began(signs.conversation(event.get("session_id")))
     elif kind == "permission_denied":
         yield signs.Denied(
             _text(event.get("tool_use_id")), _text(event.get("tool_name")), _text(event.get("tool_name"))

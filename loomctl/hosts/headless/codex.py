@@ -55,12 +55,15 @@ def command(order: Order) -> list[str]:
 def read(line: bytes) -> Iterator[signs.Sign]:
     """Read one line of its output; what is no event of a known shape is a sign of life and no more."""
     try:
-        event = as_object(quick_json.loads(line.decode("utf-8", "replace")))
+        yield from list(_signs(as_object(quick_json.loads(line.decode("utf-8", "replace")))))
     except (ValueError, RecursionError):
         return
+
+
+def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
     kind = event.get("type")
     if kind == "thread.started":
-        yield signs.Began(_text(event.get("thread_id"))[:100])
+        yield signs.Began(signs.conversation(event.get("thread_id")))
     elif kind in ("item.started", "item.completed"):
         yield from _of_item(as_object(event.get("item")), ended=kind == "item.completed")
     elif kind == "error":
