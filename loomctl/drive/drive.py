@@ -7,7 +7,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from loomctl.drive import costs, ends, life, pencil, process, rules, signs
+from loomctl.drive import costs, ends, life, process, rules, signs, turn_usage
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.seen import Ended, Seen
@@ -20,7 +20,7 @@ from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import counted
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine import drivers
-from loomctl.runs.model import driving, lease, visits
+from loomctl.runs.model import driving, lease, standing, visits
 from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
@@ -113,19 +113,18 @@ class Driver:
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
-        left = pencil.read(self._space.local.folder, self._run_id)
+        left = turn_usage.read(self._space.local.folder, self._run_id)
 
         def change(state: State) -> tuple[State, list[Event]]:
             state, happened = self._made_up(state, left)
-            kept = {key: value for key, value in state.items() if key != "waits_for"}
             # Who drives makes it another state, also within the second in which an earlier driver was killed.
             begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now(), "by": session_id}
             limits = {key: value for key, value in self._limits._asdict().items() if value is not None}
             started = Event("drive.started", {"host": host, "limits": limits}, session_id)
-            return {**kept, KEY: begun}, [*happened, started]
+            return {**standing.unlimited(state), KEY: begun}, [*happened, started]
 
         self._space.store.update(self._run_id, change)
-        pencil.forget(self._space.local.folder, self._run_id)
+        turn_usage.forget(self._space.local.folder, self._run_id)
 
     def _made_up(self, state: State, left: Mapping[str, Any]) -> tuple[State, list[Event]]:
         """Book the turn of a driver that was killed before it could, by what it had written down."""
@@ -142,8 +141,8 @@ class Driver:
         def change(state: State) -> tuple[State, list[Event]]:
             if verdict.code == rules.LIMIT or verdict.until > 0:
                 until = clock.stamp(verdict.until) if verdict.until > 0 else None
-                kind = "time" if until else "limit"
-                state = {**state, "waits_for": {"kind": kind, "what": verdict.why, "until": until, "at": clock.now()}}
+                kind = standing.TIME if until else standing.LIMIT
+                state = standing.limited(state, kind, verdict.why, at=clock.now(), until=until)
             freed, gave_up = leases.release(state, str(session_id), "drive")
             return freed, [ended, *gave_up]
 
@@ -330,7 +329,7 @@ class Driver:
         if len(watch.denied) > denied:
             self._note_denied(watch)
         if isinstance(sign, signs.Used):
-            self._pencil_in(watch)
+            self._note_usage(watch)
         if why := ends.due(watch, time.time()):
             return why
         loops = watch.loop() if isinstance(sign, signs.Result) else ""
@@ -340,9 +339,9 @@ class Driver:
             self._tell_of_loop(watch)
         return ""
 
-    def _pencil_in(self, watch: Watch) -> None:
+    def _note_usage(self, watch: Watch) -> None:
         used = {"turn": self._turn, "turns": self._turns, "conversation": self._session_id, "weights": watch.weights}
-        pencil.note(self._space.local.folder, self._run_id, used)
+        turn_usage.note(self._space.local.folder, self._run_id, used)
 
     def _tell_of_loop(self, watch: Watch) -> None:
         try:
@@ -408,7 +407,7 @@ class Driver:
             return now, happened
 
         self._note(change)
-        pencil.forget(self._space.local.folder, self._run_id)
+        turn_usage.forget(self._space.local.folder, self._run_id)
         self._look(watch, "turn.ended", ended)
         return turn
 
