@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from loomctl.drive import costs, ends, life, process, rules, signs, turn_usage
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
+from loomctl.drive.saving import BrokenOff, Saving
 from loomctl.drive.seen import Ended, Seen
 from loomctl.drive.watch import END, TELL, Limits, Watch
 from loomctl.flow import route, stop, tell
-from loomctl.handoff import work
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
 from loomctl.kit.quick_json import as_object
@@ -37,6 +37,7 @@ HOST = drivers.HOST
 KEY = driving.KEY
 STEP, NOW = "step", drivers.NOW  # how soon to end, beside `drivers.AFTER_TURN`
 HANDED_ON = "another session asked for the run"
+_ENDED = "you ended the driver"
 _SOONER = ("", drivers.AFTER_TURN, STEP, NOW)
 _BY = "loom"  # who tells of a loop
 _LOOPS = (
@@ -65,7 +66,7 @@ class Driver:
         self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
         self._environ = environ
-        self._saved: int | None = None
+        self._saving = Saving(space, run_id)
         self._began = time.monotonic()
         self._turn = self._turns = 0
         self._session_id = ""
@@ -79,11 +80,14 @@ class Driver:
     def interrupt(self) -> None:
         """End after the step, and now where this is said again."""
         self._interrupts += 1
-        self._asked = STEP if self._interrupts == 1 else NOW
+        self._asked = STEP
+        if self._interrupts > 1:
+            self.end()
 
     def end(self) -> None:
         """End now."""
         self._asked = NOW
+        self._saving.break_off()
 
     def drive(self) -> Ended:
         """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
@@ -97,8 +101,11 @@ class Driver:
                 verdict = verdict._replace(code=ON_INTERRUPT)
         except LoomError as error:
             if error.code != leases.HELD_BY_ANOTHER:
+                verdict = Verdict(error.exit_code, error.what, "error")
                 raise
             verdict = Verdict(rules.HELD, "another took the run over", "held")
+        except BrokenOff:  # within a hair of its end
+            verdict = Verdict(rules.WAITS, _ENDED, "stopped")
         finally:
             self._give_back(verdict)
         return self._ended(verdict)
@@ -202,7 +209,7 @@ class Driver:
         if limits.turns is not None and self._turn >= limits.turns:
             return Verdict(rules.LIMIT, f"the limit of {counted(limits.turns, 'turn')} is reached", "turns")
         if limits.time is not None and time.monotonic() - self._began >= limits.time:
-            return Verdict(rules.LIMIT, f"the time limit of {_span(limits.time)} is reached", "time")
+            return Verdict(rules.LIMIT, f"the time limit of {rules.span(limits.time)} is reached", "time")
         return None
 
     def _cost(self, run: Run) -> float:
@@ -228,7 +235,7 @@ class Driver:
     def _stopped(self) -> Verdict | None:
         """Say that the driver is asked to end, however soon; None where it is not."""
         asked = self._stop()
-        why = HANDED_ON if asked == drivers.AFTER_TURN else "you ended the driver"
+        why = HANDED_ON if asked == drivers.AFTER_TURN else _ENDED
         return Verdict(rules.WAITS, why, "stopped") if asked else None
 
     def _ask(self, run: Run, turn: Turn) -> None:
@@ -274,9 +281,12 @@ class Driver:
         try:
             return Hand(command, order, environ)
         except OSError as error:
+            hint = f"loomctl drive {order.handle}"
+            if not os.path.isdir(order.root):
+                what = "the folder in which the run is driven is gone"
+                raise LoomError("NO_FOLDER", what, where=order.root, hint=hint, exit_code=EXIT_FINDINGS) from error
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"
-            hint = f"loomctl drive {order.handle}"
             raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error
 
     def _follow(self, hand: Hand, watch: Watch) -> str:
@@ -456,11 +466,7 @@ class Driver:
 
     def _save(self, stand: Stand) -> None:
         """Save the checkout's content beside the run as each stage begins, for another machine (D77)."""
-        if self._saved == stand.over:
-            return
-        self._saved = stand.over
-        made = work.snapshot(self._space, self._run_id)
-        for note in made.notes if made is not None else ():
+        for note in self._saving.save(stand.over):
             self._add_note(note)
 
     def _add_note(self, note: str) -> None:
@@ -473,11 +479,6 @@ class Driver:
 
     def _note(self, change: Callable[[State], tuple[State, list[Event]]]) -> None:
         self._space.store.update(self._run_id, change)
-
-
-def _span(seconds: float) -> str:
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:g} s"
 
 
 def _is_capped(run: Run) -> bool:

@@ -186,3 +186,9 @@ def pause_after(failed: int) -> float:
 
 def _few(words: tuple[str, ...]) -> str:
     return ", ".join(words[:5]) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
+
+
+def span(seconds: float) -> str:
+    """Say a length of time."""
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:g} s"

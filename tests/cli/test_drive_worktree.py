@@ -59,6 +59,20 @@ def test_a_worktree_that_is_gone_or_anothers_is_none(fake: FakeAssistant) -> Non
 
 
 @pytest.mark.slow
+def test_a_worktree_that_goes_in_mid_drive_is_named(fake: FakeAssistant) -> None:
+    fake.play('rm -rf "$PWD"; cd /; over 0.1')
+    fake.scene.begin(session=None)
+    _, err = fake.drives(fake.scene.handle, "--worktree", code=1)
+    assert "NO_FOLDER: the folder in which the run is driven is gone" in err
+    last = [one["properties"] for one in fake.scene.events() if one["event"] == "drive.ended"][-1]
+    assert (last["code"], last["kind"]) == (1, "error")
+    assert fake.scene.state["lease"]["session_id"] is None
+    fake.play("ends; ends; over 0.1")
+    fake.drives(fake.scene.handle)
+    assert fake.scene.state["status"] == "completed"
+
+
+@pytest.mark.slow
 def test_a_key_finds_the_open_run(fake: FakeAssistant) -> None:
     fake.play("over 0.1")
     for _ in range(2):

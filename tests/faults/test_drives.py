@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,25 @@ def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: 
     assert not said.startswith("0 ")
     driven.loomctl("drive", run_id)
     assert driven.state(run_id)["status"] == "completed"
+
+
+@pytest.mark.slow
+def test_who_ends_a_drive_waits_for_no_repository(driven: Driven) -> None:
+    """What is saved for another machine may take minutes where a repository is large, or its disk is far away."""
+    run_id = driven.begin()
+    git = shutil.which("git")
+    words = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x"
+    subprocess.run(words, shell=True, cwd=driven.project, check=True)
+    slow = f'#!/bin/sh\ncase $* in *write-tree*) : >"$NOTES/slow"; sleep 60;; esac\nexec {git} "$@"\n'
+    (driven.root / "bin" / "git").write_text(slow)
+    (driven.root / "bin" / "git").chmod(0o755)
+    process = driven.start("drive", run_id)
+    until((driven.notes / "slow").exists)
+    began = time.monotonic()
+    process.terminate()
+    assert ends(driven, process).startswith("9 ")
+    assert time.monotonic() - began < 15
+    assert driven.state(run_id)["lease"]["session_id"] is None
 
 
 @pytest.mark.slow
