@@ -123,7 +123,7 @@ def drive_command(
     the run is done, fails, or needs you. Ctrl-C ends it after this step, a second one now; so does a closed terminal,
     but not under nohup.
 
-    Exit codes: 0 completed, 1 failed, 6 another drives it, 9 it waits for you or for a time, 10 a limit was reached,
+    Exit codes: 0 completed, 1 failed, 6 another drives it. 9 it waits for you or for a time, 10 a limit was reached,
     130 after a second Ctrl-C.
 
     \b

@@ -117,7 +117,7 @@ def _waits(run: Run, every: Sequence[Wait], *, is_driven: bool, by: str) -> Wait
 
 def _limited(wait: Wait) -> Waits:
     if wait.kind == standing.LIMIT:
-        return Waits("user", f"a limit was reached: {wait.question}", "resume", wait.command)
+        return Waits("user", f"a limit was reached: {wait.question}", "drive", wait.command)
     until = f"until {' '.join(clock.day_and_time(wait.until))}" if wait.until else ""
     return Waits("nobody", ": ".join(filter(None, (until, wait.question))), "", wait.command)
 

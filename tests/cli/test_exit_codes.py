@@ -170,7 +170,7 @@ PROVOKED: dict[int, tuple[Callable[[Scene], None] | None, list[str], str, str]] 
     EXIT_SKEW: (newer_state, ["show"], "SCHEMA_TOO_NEW", "99"),
     EXIT_SETUP: (unwritable_home, ["trust"], "NOT_REMEMBERED", "LOOM_STATE_HOME"),
     EXIT_WAITS: (at_a_gate, ["drive", "shop"], "", "waits for your decision"),
-    EXIT_LIMIT: (begin, ["drive", "shop", "--max-time", "0.001s"], "", "is over"),
+    EXIT_LIMIT: (begin, ["drive", "shop", "--max-time", "0.001s"], "", "limit of 0.001 s is reached"),
     EXIT_BUG: (begin, ["show"], "BUG", "nobody expected this"),
 }
 

@@ -100,8 +100,8 @@ def test_every_kind_over_all_runs_the_oldest_first(scene: Scene, cli: Cli) -> No
     found = [(one["handle"], one["kind"], one["until"], one["command"]) for one in told["waits"]]
     assert found == [
         (called["a question"], "question", None, f"loomctl resume {called['a question']}"),
-        (called["a limit"], "limit", None, f"loomctl resume {called['a limit']}"),
-        (called["a time"], "time", FAR, f"loomctl resume {called['a time']}"),
+        (called["a limit"], "limit", None, f"loomctl drive {called['a limit']}"),
+        (called["a time"], "time", FAR, f"loomctl drive {called['a time']}"),
         (called["a command"], "trust", None, f"loomctl trust {called['a command']}"),
     ]
     assert {(one["handle"], one["status"]) for one in told["stopped"]} == {
@@ -133,7 +133,7 @@ def test_status_says_the_same_of_a_limit(begun: Scene, cli: Cli) -> None:
     begun.edit(waits_for={"kind": "limit", "what": "60 of 60 turns", "until": None, "at": AT})
     told = cli("status", "--json", session=OTHER).json
     assert told["waits"] == {"for": "user", "why": "a limit was reached: 60 of 60 turns"}
-    assert told["next"] == f"loomctl resume {begun.handle}"
+    assert told["next"] == f"loomctl drive {begun.handle}"
     begun.edit(waits_for={"kind": "time", "what": "the plan's limit", "until": FAR, "at": AT})
     told = cli("status", "--json", session=OTHER).json
     assert told["waits"]["for"] == "nobody"

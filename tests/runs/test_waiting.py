@@ -57,16 +57,16 @@ RETRIED["next"] = {"step_id": "build/make", "reason": "retry", "not_before": THE
          [("trust", "build/make", AT, "", "trust in its commands: build/test (make test)", (),
            f"loomctl trust {SHOP}")]),
         ({"waits_for": {"kind": "limit", "what": "cost 5.02 of 5.00 USD", "until": None, "at": AT}}, [],
-         [("limit", "build/make", AT, "", "cost 5.02 of 5.00 USD", (), f"loomctl resume {SHOP}")]),
+         [("limit", "build/make", AT, "", "cost 5.02 of 5.00 USD", (), f"loomctl drive {SHOP}")]),
         ({"waits_for": {"kind": "time", "what": "the plan's limit", "until": THEN, "at": AT}}, [],
-         [("time", "build/make", AT, THEN, "the plan's limit", (), f"loomctl resume {SHOP}")]),
+         [("time", "build/make", AT, THEN, "the plan's limit", (), f"loomctl drive {SHOP}")]),
         ({"steps": [RETRIED]}, [],
          [("time", "build/make", AT, THEN, "build/make is tried again", (), f"loomctl next {SHOP}")]),
         # The two together: what a person decides stands first.
         ({"status": "awaiting_feedback", "pending_approvals": [GATE],
           "waits_for": {"kind": "limit", "what": "60 turns", "until": None, "at": AT}}, [],
          [("approval", "build/make", AT, "", "the phase ship begins", (), f"loomctl approve {SHOP}"),
-          ("limit", "build/make", AT, "", "60 turns", (), f"loomctl resume {SHOP}")]),
+          ("limit", "build/make", AT, "", "60 turns", (), f"loomctl drive {SHOP}")]),
     ],
 )  # fmt: skip
 def test_what_a_run_waits_for_is_told_with_the_command_that_answers_it(

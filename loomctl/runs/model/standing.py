@@ -225,7 +225,7 @@ def _limits(state: Mapping[str, Any]) -> tuple[Wait, ...]:
     raw = state.get(WAITS_FOR)
     if not isinstance(raw, dict) or raw.get("kind") not in (LIMIT, TIME):
         return ()
-    again, step = command("resume", _handle(state)), _line(state.get("current_step"))
+    again, step = command("drive", _handle(state)), _line(state.get("current_step"))  # only a driver ends at either
     since, until = _time(raw.get("at")), _time(raw.get("until"))
     return (Wait(str(raw["kind"]), _line(raw.get("what")), again, step=step, since=since, until=until),)
 
