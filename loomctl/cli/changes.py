@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import stage_changes
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import Listing, complete_runs, json_option, run_argument
 from loomctl.cli.verbs import Group
 from loomctl.kit import files
@@ -214,6 +214,7 @@ def copy(words: tuple[str, ...], stage: str | None, force: bool, as_json: bool) 
     if not 1 <= len(words) <= 2:
         what = f"expected [RUN] DEST, got {counted(len(words), 'word')}"
         raise LoomError("USAGE", what, hint="loomctl show --assets cp --help", exit_code=EXIT_USAGE)
+    person.refuse_beyond(words[-1])
     found = _read(words[0] if len(words) == 2 else None)
     target = os.path.abspath(words[-1])
     held = [asset for one in stage_changes.of_run(found, stage) for asset in one.assets]
@@ -262,6 +263,8 @@ def get(ref: str, out: str | None, as_text: bool, as_json: bool) -> int:
       loomctl debug blob get blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
       loomctl debug blob get --out v.json blob://sha256/2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824
     """
+    if out is not None:
+        person.refuse_beyond(out)
     space = command_line.space()
     store = blobs.Blobs(space.store.folder)
     try:

@@ -61,7 +61,7 @@ def decides(space: Workspace, verb: str) -> bool:
 def _doubt(space: Workspace, verb: str) -> str | None:
     """Say why an assistant may be deciding by itself, and how its user decides; None: a person does."""
     line = processes.line()
-    if write_rules.started_for()[0] or drivers.is_below_one(space.store.local, [process.pid for process in line[1:]]):
+    if _is_driven(space.store.local, line):
         return f"`loomctl drive` started this, and nobody is there to be asked; {_IN_A_TERMINAL}"
     if launcher_files.marks_lead_away(space.store.local):
         return f"{launcher_files.HOSTS} in {space.store.local} is no folder, so no hook can mark an assistant's calls"
@@ -85,6 +85,25 @@ def _doubt(space: Workspace, verb: str) -> str | None:
             return None
         return f"an assistant started this during its turn; {_IN_A_TERMINAL}{_OR_BEHIND}"
     return f"an assistant started this. {_asking(space, verb)}Otherwise {_IN_A_TERMINAL}{_OR_BEHIND} between two turns"
+
+
+def _is_driven(local: str, line: Sequence[Process]) -> bool:
+    return bool(write_rules.started_for()[0]) or drivers.is_below_one(local, [process.pid for process in line[1:]])
+
+
+def refuse_beyond(target: str) -> None:
+    """Refuse what is driven a file that its edits may not reach: beyond the project, or settings. Raises ASK_FIRST.
+
+    Whoever drives allows every `loomctl`; one that writes where it is told to would write a host's settings.
+    """
+    found = project.find((os.getcwd(), *table.started_in(os.environ)))
+    if not _is_driven(os.path.join(found.store, "local") if found is not None else os.curdir, processes.line()):
+        return
+    root = os.path.realpath(found.root if found is not None else os.curdir)
+    below = os.path.relpath(os.path.realpath(target), root)
+    if any(part.startswith(".") for part in below.split(os.sep)):
+        what = "what is driven writes below the project alone, and nothing whose name begins with a dot"
+        raise LoomError("ASK_FIRST", what, where=target, hint="loomctl show", exit_code=EXIT_USAGE)
 
 
 def _doubt_by_words() -> str | None:

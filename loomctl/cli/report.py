@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.changes import evidence_files
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import complete_runs, complete_workflows, json_option, run_argument
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -65,6 +65,7 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
             else os.path.abspath(target or f"report-{space.store.handle(run_id)}.html")
         )
         if path is not None:
+            person.refuse_beyond(path)
             own = (space.store.folder, where.store.run_dir(run_id))
             _check_place(path, space.store.handle(run_id), own, with_files=with_files, force=force)
         told = document.gather(where, run_id)
@@ -182,6 +183,7 @@ def dump_command(run: str, folder: str, force: bool, as_json: bool) -> int:
       loomctl dump shop-258 ./shop-258
       loomctl dump shop-258 ./shop-258 --force
     """
+    person.refuse_beyond(folder)
     space = command_line.space()
     made = dump.dump(space, command_line.run_id(space, run), folder, force=force)
     run_id = match(space.store, run)
@@ -223,6 +225,7 @@ def graph(target: str | None, form: str, path: str | None, as_json: bool) -> int
       loomctl graph shop-258 --format dot
     """
     if path is not None:
+        person.refuse_beyond(path)
         files.check_target(path, command_line.again(("path",)))
     with command_line.offered_again():
         found = draw.draw(command_line.space(make=True), target, form)

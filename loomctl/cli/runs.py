@@ -219,6 +219,7 @@ def archive(run: str, target: str | None, force: bool, as_json: bool) -> int:
     space = command_line.space()
     run_id = keep.removable(space, run, force=force)
     path = keep.archive_path(space, run_id, target)
+    person.refuse_beyond(path)
     called = space.store.handle(run_id)
     count, lost = keep.archive(space, run_id, path, force=force)
     told = {"run_id": run_id, "handle": called, "archive": path, "files": count, "lost_blobs": list(lost)}

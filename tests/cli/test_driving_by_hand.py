@@ -215,6 +215,27 @@ def test_what_is_driven_decides_nothing_and_drives_nothing(hand: Hand, before: s
 
 
 @pytest.mark.slow
+def test_what_is_driven_writes_no_settings_by_way_of_loom(hand: Hand) -> None:
+    """Who drives allows all of `loomctl`: what that writes on demand is held as its assistant's own edits are."""
+    hand.begin(ONE)
+    own = " ".join(map(shlex.quote, loomctl()))
+    far = hand.scene.root.parent / "far"
+    called = hand.scene.handle
+    calls = [
+        *("graph --output .claude/settings.json", f"graph --output {far}", f"dump {called} ../far"),
+        *("report -o .git/hooks/post-commit", "show --assets cp linked/x", f"runs archive {called} --force --to {far}"),
+        "debug blob get blob://sha256/0 --out .mcp.json",
+    ]
+    lines = "\n".join(f"{own} {call} >> said 2>&1" for call in calls)
+    hand.drive(f"mkdir .claude .git; ln -s .claude linked; {lines}\n{own} report -o page.html; echo 'It hangs.'")
+    said = (hand.scene.root / "said").read_text(encoding="utf-8")
+    assert said.count("ASK_FIRST") == len(calls), said
+    assert not far.exists()
+    assert not list((hand.scene.root / ".claude").iterdir())
+    assert (hand.scene.root / "page.html").exists()
+
+
+@pytest.mark.slow
 def test_the_command_knows_its_step_and_may_end_it_itself(hand: Hand) -> None:
     """It works for the driver, as what an assistant starts does; what it prints then is no second result."""
     hand.begin(ONE, TWO)
