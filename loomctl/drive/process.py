@@ -38,9 +38,9 @@ class Order(NamedTuple):
     """A turn that is to be played.
 
     goes_on: in the conversation `session_id`, else in a new one, of that id where the host lets it be chosen; root: of
-    the project; allow: rules of the host's settings; cost: USD that the conversation may add; turns: requests at most;
-    prompt: the step, for a command that has no hooks; mark: by which what is started is known to work for the driver;
-    store: the project's, which may stand outside of its root.
+    the project; allow: rules of the host's settings; cost: USD that the conversation may add; prompt: the step, for a
+    command that has no hooks; mark: by which what is started is known to work for the driver; store: the project's,
+    which may stand outside of its root.
     """
 
     run_id: str
@@ -50,7 +50,6 @@ class Order(NamedTuple):
     goes_on: bool = False
     allow: tuple[str, ...] = ()
     cost: float | None = None
-    turns: int | None = None
     prompt: str = ""
     mark: str = ""
     store: str = ""

@@ -35,8 +35,7 @@ class Stand(NamedTuple):
     """How a run stands, as far as a driver looks.
 
     over: how many visits began; task: of the open step's list; repairs: how often its answer was asked for again;
-    capped: it is paused because the host would not let its
-    assistant be sent on any more, and not by a person.
+    capped: it is paused because the host would not let its assistant be sent on any more, and not by a person.
     """
 
     status: str

@@ -54,7 +54,6 @@ def command(order: Order) -> list[str]:
     if not store.startswith(os.pardir):  # else no rule above lets it edit there
         words += ["--disallowedTools", *(f"Edit(./{store}/{one})" for one in _OF_LOOM)]
     words += ["--max-budget-usd", f"{max(order.cost, 0.0001):.4f}"] if order.cost is not None else []
-    words += ["--max-turns", str(order.turns)] if order.turns is not None else []
     return words
 
 
