@@ -102,8 +102,9 @@ def refuse_beyond(target: str) -> None:
     root = os.path.realpath(found.root if found is not None else os.curdir)
     below = os.path.relpath(os.path.realpath(target), root)
     if any(part.startswith(".") for part in below.split(os.sep)):
-        what = "what is driven writes below the project alone, and nothing whose name begins with a dot"
-        raise LoomError("ASK_FIRST", what, where=target, hint="loomctl show", exit_code=EXIT_USAGE)
+        what = "an assistant that is driven may not write there"
+        why = "it writes below the project alone, and nothing whose name begins with a dot"
+        raise LoomError("ASK_FIRST", what, where=target, why=why, hint="loomctl show", exit_code=EXIT_USAGE)
 
 
 def _doubt_by_words() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import uuid
@@ -225,7 +226,8 @@ class Driver:
             why = f"{verdict.why or 'the step is tried again'}; the time to go on is {clock.stamp(until)}"
             return Verdict(rules.WAITS, why, "time", until=until)
         self._look(None, "waiting", {"until": clock.stamp(until), "class": verdict.kind, "why": verdict.why})
-        while time.time() < until:
+        over = time.monotonic() - verdict.until if verdict.until < 0 else math.inf  # whatever the clock does
+        while time.time() < until and time.monotonic() < over:
             if stopped := self._stopped():
                 return stopped
             self._look(None)
