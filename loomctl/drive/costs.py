@@ -85,5 +85,5 @@ def _last(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(value: object) -> float:
-    """Read a number that may be anything."""
-    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e12 else 0.0
+    """Read a number that may be anything; one beyond all measure is a large one, for it must reach a limit."""
+    return float(min(value, 1e12)) if isinstance(value, (int, float)) and value >= 0 else 0.0

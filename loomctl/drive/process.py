@@ -88,6 +88,9 @@ class Hand:
             number, _, why = said.decode("utf-8", "replace").partition(" ")
             raise OSError(int(number[1:] or 0) if number[1:].isdigit() else 0, why or "its keeper ended", command[0])
         self.pid = int(said)
+        self._process: psutil.Process | None = None  # by its start, too: its number may be another's once it has ended
+        with contextlib.suppress(psutil.Error):
+            self._process = psutil.Process(self.pid)
         os.set_blocking(self._reading, False)
         self._selector.register(self._reading, selectors.EVENT_READ)
         self.is_open = True
@@ -133,14 +136,16 @@ class Hand:
     def lives(self) -> bool:
         """Tell whether the assistant still runs."""
         try:
-            return psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+            one = self._process
+            return one is not None and one.is_running() and one.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 
     def interrupt(self) -> None:
         """Ask it to stop what it does, as its user would: it may still say what it cost."""
-        with contextlib.suppress(OSError):
-            os.kill(self.pid, signal.SIGINT)
+        with contextlib.suppress(psutil.Error, OSError):
+            if self._process is not None:
+                self._process.send_signal(signal.SIGINT)
 
     def end(self, spare: Collection[int] = ()) -> int:
         """End whatever still runs of it; gives how many processes had to be killed. spare: with their descendants."""

@@ -60,3 +60,8 @@ def test_what_was_killed_before_a_price_was_known_is_booked_with_the_first_one()
 def test_what_cannot_be_read_counts_as_nothing(known: dict[str, Any]) -> None:
     assert costs.so_far(known) == 0
     assert costs.booked(known, "a", over(1.0), costs.Cost(1.0), {})[0]["cost"] == 1.0
+
+
+def test_a_cost_beyond_all_measure_is_no_cost_of_nothing() -> None:
+    known, _ = book(("a", over(9e14), {}), ("b", over(9e14), {}))
+    assert costs.so_far(known) > 1e11

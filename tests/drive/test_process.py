@@ -57,3 +57,19 @@ def test_one_that_cannot_be_started_says_why() -> None:
     order = Order("r", "h", "/", "", mark="r w-1")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         Hand(["/nowhere/claude"], order, {})
+
+
+def test_a_number_that_is_anothers_by_now_is_let_alone(begin: Callable[..., Hand]) -> None:
+    hand = begin("exit 0")
+    while hand.lives():
+        time.sleep(0.01)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as other:
+        hand.pid = other.pid
+        try:
+            assert not hand.lives()
+            hand.interrupt()
+            with pytest.raises(subprocess.TimeoutExpired):
+                other.wait(0.3)
+        finally:
+            other.kill()
+    hand.close()
