@@ -137,7 +137,7 @@ def drive_command(
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
     words = _command(context)
     headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
-    run_id = _meant(space, work, workflow, key)
+    run_id = _meant(space, work, workflow, key, host if words is None else None)
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
     word = process.new_word(space.store.folder)
     own = _own(space, run_id, word, worktree=worktree)
@@ -178,8 +178,11 @@ def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspa
     return workspace(there, space.settings, caller, word)
 
 
-def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: str | None) -> str:
-    """Give the run that is meant; words that name none, a workflow or a key begin one, if the key has none open."""
+def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: str | None, host: str | None) -> str:
+    """Give the run that is meant; words that name none, a workflow or a key begin one, if the key has none open.
+
+    host: the assistant, without which none is begun; None for a command.
+    """
     words = " ".join(work).strip()
     if not workflow and key is None and " " not in words:
         run_id = find.to_read(space, words or None).run_id
@@ -192,6 +195,8 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
         return run_id
     from loomctl.flow import start
 
+    if host is not None:
+        headless.refuse_absent(host)
     begun = start.start(space, words, workflow=workflow, key=key)
     return begun.run.run_id
 

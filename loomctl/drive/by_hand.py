@@ -47,6 +47,7 @@ _AGAIN = "Loom did not take your last answer. Give all of it again, corrected."
 class Command:
     """The command, as the driver's loop meets an assistant: what it prints is no sign but of life."""
 
+    PROGRAM = ""
     INSTALL = "behind -- stands a command as a shell would find it"
     TAKES_RULES = TELLS_COST = NAMES_CONVERSATIONS = False
     WIDENED = SILENT = ""

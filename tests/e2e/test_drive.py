@@ -108,8 +108,10 @@ def test_a_second_driver_is_refused_asks_nothing_and_harms_nobody(drive: Drive) 
 
 
 def test_an_assistant_that_is_not_there_is_named_and_holds_nothing(drive: Drive) -> None:
+    drive.loomctl("run", "make a file", "--workflow", "two")
     (drive.machine.root / "bin" / "claude").unlink()
-    said = drive.loomctl("drive", "make a file", "--workflow", "two", code=1)
+    assert "NO_ASSISTANT" in drive.loomctl("drive", "make another", "--workflow", "two", code=1)
+    said = drive.loomctl("drive", drive.state()["plan_id"], code=1)  # the only run: the other was not begun
     assert "NO_ASSISTANT" in said
     assert "npm install" in said
     assert drive.state()["lease"]["session_id"] is None

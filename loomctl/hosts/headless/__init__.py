@@ -6,10 +6,11 @@ One file a host, of pure functions: `command(order)` and `read(line)`. TELLS_COS
 from __future__ import annotations
 
 import importlib
+import shutil
 from typing import TYPE_CHECKING, cast
 
 from loomctl.hosts import table
-from loomctl.kit.errors import EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_USAGE, LoomError
 
 if TYPE_CHECKING:
     from loomctl.drive.dialect import Dialect
@@ -53,6 +54,14 @@ def refuse_unheld(host: str | None, *, cost: float | None, allow: tuple[str, ...
         what = f"{title} takes no rules, so --allow would allow nothing"
         why = own.WIDENED if own else "the command behind -- says itself what it may do"
         raise LoomError("NO_RULES", what, why=why, hint=_HELP, exit_code=EXIT_USAGE)
+
+
+def refuse_absent(host: str) -> None:
+    """Refuse to begin a run for an assistant that is not there. Raises NO_ASSISTANT and NO_DRIVER."""
+    own = of(host)
+    if shutil.which(own.PROGRAM) is None:
+        what = f"the assistant could not be started: there is no {own.PROGRAM} on PATH"
+        raise LoomError("NO_ASSISTANT", what, why=own.INSTALL, hint="loomctl doctor", exit_code=EXIT_FINDINGS)
 
 
 def passes_on_nothing(host: str | None) -> str:
