@@ -149,8 +149,8 @@ def in_a_shell_of_its_own(scene: Scene, *command: str) -> Ended:
 
 
 @pytest.mark.slow
-def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
-    """Who starts a run in a shell and then the assistant in it is one person; from another shell it is refused."""
+def test_an_assistant_drives_what_a_terminal_of_its_user_drove(begun: Scene) -> None:
+    """Nothing works in a terminal by itself, so it need not be the one that the assistant was started in (D74)."""
     begun.let_go()
     run_id = begun.run_dir.name
     loomctl = f'"{sys.executable}" -I "{MAIN}"'
@@ -166,7 +166,8 @@ def test_an_assistant_drives_what_its_own_terminal_drove(begun: Scene) -> None:
     begun.let_go()
     in_another = f"setsid sh -c '{session} {loomctl} resume {run_id} --json'"
     other = shell(f"{loomctl} resume {run_id} >/dev/null", in_another, "exit $?")
-    assert (other.code, other.json["error"]["code"]) == (6, "HELD_BY_ANOTHER")
+    assert other.code == 0, other.stdout
+    assert begun.state["lease"]["session_id"] == "of-the-shell"
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def rows(known: Mapping[str, Any] | None, handle: str, *, goes_on: bool) -> list
 
 
 def line(known: Mapping[str, Any]) -> str:
-    """Say it in a line: `3 turns of claude-code, 1.20 USD`."""
+    """Say it in a line: `3 turns of HOST, 1.20 USD`."""
     return f"{counted(known['turns'], 'turn')} of {known['host']}{_cost(known, ', {}')}"
 
 
