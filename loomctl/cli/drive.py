@@ -22,7 +22,7 @@ from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.handoff import worktrees
 from loomctl.hosts import headless, table
-from loomctl.kit.errors import quoted
+from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import find, leases, project
 from loomctl.runs.machine import run_notes
@@ -163,7 +163,11 @@ def drive_command(
         dialect = headless.of(host)
         driver = drive.Driver(own, run_id, host, dialect, limits, word=word, allow=allow, environ=around, show=show)
     with _signals(driver), closing(show):
-        ended = driver.drive()
+        try:
+            ended = driver.drive()
+        except LoomError as error:
+            show.failed(run.handle, error)
+            raise
     show.ended(ended, _next(ended))
     return ended.code
 

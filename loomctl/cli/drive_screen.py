@@ -13,6 +13,7 @@ from loomctl.kit import clock
 from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs import leases
 from loomctl.runs.model import visits
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from loomctl.cli.notice import Notice
     from loomctl.drive.seen import Ended, Seen
     from loomctl.drive.watch import Watch
+    from loomctl.kit.errors import LoomError
 
 _PAUSE = 0.5  # seconds between two drawings
 _NARROWEST, _WIDEST, _LABEL = 20, 100, 9  # columns
@@ -48,6 +50,12 @@ class Shown:
         """Say how the drive ended. command: the next one."""
         self._screen.ended(ended, command)
         self._notice.ended(ended, command)
+
+    def failed(self, handle: str, error: LoomError) -> None:
+        """Call, where an error ended it that is said by whoever called the driver."""
+        self._screen.close()
+        if error.code != leases.HELD_BY_ANOTHER:
+            self._notice.failed(handle, error)
 
     def close(self) -> None:
         """Leave the screen as it is to stay."""

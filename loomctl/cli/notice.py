@@ -17,6 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
     from loomctl.drive.seen import Ended, Seen
+    from loomctl.kit.errors import LoomError
 
 PATIENCE = 10.0  # seconds for the user's command
 _LONG = 60  # seconds of a wait that is worth a call
@@ -43,6 +44,10 @@ class Notice:
     def ended(self, ended: Ended, command: str) -> None:
         """Call with how the drive ended, and what is next."""
         self._call(f"Loom: {ended.run.handle}: {ended.why}", command)
+
+    def failed(self, handle: str, error: LoomError) -> None:
+        """Call with the error that ended the drive."""
+        self._call(f"Loom: {handle}: {error.what}", error.hint)
 
     def _call(self, sentence: str, command: str) -> None:
         sentence = masked_line(sentence, _LONGEST)

@@ -39,6 +39,19 @@ def test_the_users_command_gets_the_sentence_and_the_next_command(gated: Scene, 
     assert (user_folders / "where").read_text(encoding="utf-8").strip() == str(user_folders)
 
 
+def test_a_drive_that_ends_by_an_error_calls_too(
+    scene: Scene, cli: Cli, user_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(user_folders, "cat > called")
+    scene.workflow(phases={"build": {"steps": [{"id": "make", "prompt": "Make it."}]}})
+    scene.begin(session=None)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert "NO_ASSISTANT" in cli("drive", scene.handle, session=None).ends(1).stderr
+    called, command = (user_folders / "called").read_text(encoding="utf-8").splitlines()
+    assert called.startswith(f"Loom: {scene.handle}: the assistant could not be started: claude")
+    assert command == f"loomctl drive {scene.handle}"
+
+
 def test_its_failure_is_said_and_harmless(gated: Scene, cli: Cli, user_folders: Path) -> None:
     settings(user_folders, "echo no such channel >&2; exit 3")
     said = cli("drive", gated.handle, session=None).ends(9)
