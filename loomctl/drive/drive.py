@@ -286,7 +286,7 @@ class Driver:
             hint = f"loomctl drive {order.handle}"
             if not os.path.isdir(order.root):
                 what = "the folder in which the run is driven is gone"
-                raise LoomError("NO_FOLDER", what, where=order.root, hint=hint, exit_code=EXIT_FINDINGS) from error
+                raise LoomError("FOLDER_GONE", what, where=order.root, hint=hint, exit_code=EXIT_FINDINGS) from error
             what = f"the assistant could not be started: {command[0]}: {error.strerror or error}"
             why = f"it must be on PATH; {self._dialect.INSTALL}"
             raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error

@@ -63,7 +63,7 @@ def test_a_worktree_that_goes_in_mid_drive_is_named(fake: FakeAssistant) -> None
     fake.play('rm -rf "$PWD"; cd /; over 0.1')
     fake.scene.begin(session=None)
     _, err = fake.drives(fake.scene.handle, "--worktree", code=1)
-    assert "NO_FOLDER: the folder in which the run is driven is gone" in err
+    assert "FOLDER_GONE: the folder in which the run is driven is gone" in err
     last = [one["properties"] for one in fake.scene.events() if one["event"] == "drive.ended"][-1]
     assert (last["code"], last["kind"]) == (1, "error")
     assert fake.scene.state["lease"]["session_id"] is None
