@@ -20,7 +20,7 @@ from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import counted
 from loomctl.runs import command_runs, leases
-from loomctl.runs.machine import drivers
+from loomctl.runs.machine import drivers, launcher_files
 from loomctl.runs.model import driving, lease, standing, visits
 from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
@@ -380,7 +380,10 @@ class Driver:
             while hand.lives() and time.monotonic() < until:
                 self._heed(hand.lines(0.1), watch)
             self._heed(hand.rest(), watch)
-        return hand.end(self._spared() if why in ("", "lingers") else ())
+        killed = hand.end(self._spared() if why in ("", "lingers") else ())
+        if why:
+            launcher_files.excuse(self._space.local.folder, time.time() - (time.monotonic() - watch.began))
+        return killed
 
     def _heed(self, lines: Iterable[bytes], watch: Watch) -> None:
         for line in lines:

@@ -97,3 +97,13 @@ def test_a_thing_is_first_told_once(local: Path, tmp_path: Path) -> None:
         True, False, True, False, True,
     ]  # fmt: skip
     assert [launcher_files.is_first_telling(str(tmp_path / "none"), "a") for _ in range(2)] == [True, True]
+
+
+def test_what_a_drivers_end_of_a_turn_cut_off_is_no_trouble(local: Path) -> None:
+    """What was begun before that turn still is."""
+    folder = Path(launcher_files.beats_folder(str(local)))
+    for event, at in (("stop", 1_000.0), ("pre-compact", 2_000.0)):
+        (folder / f"{event}.work").write_text("begun\n")
+        os.utime(folder / f"{event}.work", (at, at))
+    launcher_files.excuse(str(local), 1_500.0)
+    assert launcher_files.begun(str(local)) == {"stop": 1_000.0}

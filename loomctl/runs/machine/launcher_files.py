@@ -109,6 +109,16 @@ def begun(local: str) -> dict[str, float]:
     return {event: at for event, line, at in _noted(local, WORK) if line.startswith("begun")}
 
 
+def excuse(local: str, since: float) -> None:
+    """Count as ended what hooks have begun since a time: whoever started their assistant has ended it, and no host."""
+    for event, at in begun(local).items():
+        if at >= since:
+            try:
+                files.write_atomically(os.path.join(local, _HOOKS, event + WORK), b"ended\n", durable=False)
+            except OSError:  # what is told of it then is old news soon
+                continue
+
+
 def _noted(local: str, ending: str) -> Iterable[tuple[str, str, float]]:
     for event in EVENTS if has_room_for_beats(local) else ():
         path = os.path.join(local, _HOOKS, event + ending)
