@@ -92,12 +92,12 @@ class Driver:
 
     def drive(self) -> Ended:
         """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
-        process.adopt()
         self._take()
         process.end_all(process.left_over(self._run_id, self._word), process.GRACE)
         verdict = Verdict(rules.FAILED, "the driver failed", "bug")
         try:
-            verdict = self._driven()
+            with process.adopting():
+                verdict = self._driven()
             if verdict.kind == "stopped" and self._interrupts > 1:
                 verdict = verdict._replace(code=ON_INTERRUPT)
         except LoomError as error:

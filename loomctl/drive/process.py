@@ -233,9 +233,14 @@ def end_all(processes: Iterable[psutil.Process], grace: float) -> int:
     return len(found)
 
 
-def adopt() -> None:
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
     """Let what loses its parent among this process's descendants become its child, where the system can."""
     _prctl(_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        _prctl(_SUBREAPER, 0)
 
 
 def new_word(store: str) -> str:

@@ -14,7 +14,7 @@ TELL, END = "tell", "end"
 _MOST_DENIED = 50
 # Calls in turn that are the same again, with the same results: how many, and after how many rounds the assistant is
 # told, which it reads with the next result, and ended.
-_LOOPS = ((1, 4, 6), (2, 3, 4), (3, 3, 4))
+_LOOPS = ((1, 3, 5), (2, 3, 4), (3, 3, 4))
 
 
 class Limits(NamedTuple):

@@ -128,8 +128,8 @@ def test_a_quiet_command_whose_log_grows_is_alive(drive: Drive) -> None:
 
 @pytest.mark.parametrize("period", [1, 2])
 def test_the_same_again_and_again_ends_a_turn_then_the_drive(drive: Drive, period: int) -> None:
-    """Six calls of one kind, or nine of two; a new conversation is tried, and then a person is asked."""
-    calls = [f"echo {number}" for number in range(period)] * 12
+    """Five calls of one kind, or eight of two; a new conversation is tried, and then a person is asked."""
+    calls = [f"echo {number}" for number in range(period)] * 30
     drive.assistant.api.script(*(reply(bash(one)) for one in calls))
     said = drive.loomctl("drive", *WORK, "--allow", "Bash", code=9)
     assert "led nowhere" in said

@@ -174,7 +174,7 @@ def test_a_forged_word_drives_nothing(driven: Driven) -> None:
     driven.environment["LOOM_DRIVEN"] = f"{run_id} 0123456789abcdef-forged"
     before = driven.state(run_id)["steps"]
     assert "HELD_BY_ANOTHER" in driven.loomctl("done", "--outcome", "succeeded", "--note", "Done.", code=6)
-    assert "HELD_BY_ANOTHER" in driven.loomctl("drive", run_id, code=6)
+    assert "ASK_FIRST" in driven.loomctl("drive", run_id, code=2)  # nothing that is driven drives
     assert driven.state(run_id)["steps"] == before
     (driven.notes / "hold").unlink()
     assert ends(driven, process).startswith("0 ")
