@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from loomctl.drive import signs
 from loomctl.hosts import signs as hook_signs
 from loomctl.hosts import table
+from loomctl.hosts.headless import json_events
+from loomctl.hosts.headless.json_events import number, text
 from loomctl.kit import digests, quick_json
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import one_line
@@ -59,10 +61,7 @@ def command(order: Order) -> list[str]:
 
 def read(line: bytes) -> Iterator[signs.Sign]:
     """Read one line of its output; what is no event of a known shape is a sign of life and no more."""
-    try:
-        yield from list(_signs(as_object(quick_json.loads(line.decode("utf-8", "replace")))))
-    except (ValueError, RecursionError):
-        return
+    return json_events.read(line, _signs)
 
 
 def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
@@ -78,7 +77,7 @@ def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
     elif kind == "rate_limit_event":
         told = as_object(event.get("rate_limit_info"))
         if told.get("status") == "rejected" and told.get("isUsingOverage") is not True:
-            yield signs.Retry(429, 0.0, _number(told.get("resetsAt")))
+            yield signs.Retry(429, 0.0, number(told.get("resetsAt")))
 
 
 def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
@@ -86,45 +85,43 @@ def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
     if kind == "init":
         yield signs.Began(signs.conversation(event.get("session_id")))
     elif kind == "permission_denied":
-        yield signs.Denied(
-            _text(event.get("tool_use_id")), _text(event.get("tool_name")), _text(event.get("tool_name"))
-        )
+        yield signs.Denied(text(event.get("tool_use_id")), text(event.get("tool_name")), text(event.get("tool_name")))
     elif kind == "api_retry":
-        status, after = int(_number(event.get("error_status"))), _number(event.get("retry_delay_ms")) / 1000
-        yield signs.Retry(status, after, number=int(_number(event.get("attempt"))))
+        status, after = int(number(event.get("error_status"))), number(event.get("retry_delay_ms")) / 1000
+        yield signs.Retry(status, after, number=int(number(event.get("attempt"))))
 
 
 def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
     message = as_object(event.get("message"))
     usage = as_object(message.get("usage"))
-    if refused := _REFUSED.get(_text(event.get("error"))):
+    if refused := _REFUSED.get(text(event.get("error"))):
         yield signs.Retry(refused, 0.0)
-    sizes = {name: int(_number(usage.get(name))) for name in _TOKENS}
+    sizes = {name: int(number(usage.get(name))) for name in _TOKENS}
     if any(sizes.values()):
         said = sum(len(quick_json.dumps(block)) for block in _blocks(message))
         weight, more = _weight(usage), said / _CHARACTERS * _WRITTEN
-        yield signs.Used(_text(message.get("id")), _text(message.get("model")), sizes, weight, more)
+        yield signs.Used(text(message.get("id")), text(message.get("model")), sizes, weight, more)
     for block in _blocks(message):
         if block.get("type") == "tool_use":
-            tool, given = _text(block.get("name")), as_object(block.get("input"))
+            tool, given = text(block.get("name")), as_object(block.get("input"))
             key = digests.of_text(f"{tool}\0{quick_json.dumps(given)}")
-            yield signs.Call(_text(block.get("id")), _told(tool, given), key, _rule(tool, given))
+            yield signs.Call(text(block.get("id")), _told(tool, given), key, _rule(tool, given))
         elif block.get("type") == "text" and event.get("parent_tool_use_id") is None:
-            yield signs.Said(_text(block.get("text")))
+            yield signs.Said(text(block.get("text")))
 
 
 def _of_user(event: dict[str, Any]) -> Iterator[signs.Sign]:
     for block in _blocks(as_object(event.get("message"))):
         if block.get("type") == "tool_result":
             key = digests.of_text(quick_json.dumps([block.get("content"), block.get("is_error") is True]))
-            yield signs.Result(_text(block.get("tool_use_id")), key)
+            yield signs.Result(text(block.get("tool_use_id")), key)
 
 
 def _over(event: dict[str, Any]) -> signs.Over:
-    reason = _text(event.get("terminal_reason"))
-    status = int(_number(event.get("api_error_status")))
+    reason = text(event.get("terminal_reason"))
+    status = int(number(event.get("api_error_status")))
     is_error, failed = event.get("is_error") is True, status or reason == "api_error"
-    word = _ENDS.get(_text(event.get("subtype"))) or _ENDS.get(reason) or ("api" if failed else "")
+    word = _ENDS.get(text(event.get("subtype"))) or _ENDS.get(reason) or ("api" if failed else "")
     cost = event.get("total_cost_usd")
     since = event.get("model_usage_since_last_result")
     denials = event.get("permission_denials")
@@ -132,17 +129,17 @@ def _over(event: dict[str, Any]) -> signs.Over:
     return signs.Over(
         is_error=is_error,
         reason=word or ("error" if is_error else "done"),
-        text=_text(event.get("result")),
-        cost=_number(cost) if isinstance(cost, (int, float)) else None,
-        spent=sum(_number(one.get("costUSD")) for one in _objects(since)) if isinstance(since, dict) else None,
+        text=text(event.get("result")),
+        cost=number(cost) if isinstance(cost, (int, float)) else None,
+        spent=sum(number(one.get("costUSD")) for one in _objects(since)) if isinstance(since, dict) else None,
         prices=_prices(as_object(event.get("modelUsage"))),
         status=status,
-        tokens=sum(int(_number(sizes.get(name))) for name in _TOKENS),
+        tokens=sum(int(number(sizes.get(name))) for name in _TOKENS),
         denied=tuple(
             signs.Denied(
-                _text(one.get("tool_use_id")),
-                _told(_text(one.get("tool_name")), as_object(one.get("tool_input"))),
-                _rule(_text(one.get("tool_name")), as_object(one.get("tool_input"))),
+                text(one.get("tool_use_id")),
+                _told(text(one.get("tool_name")), as_object(one.get("tool_input"))),
+                _rule(text(one.get("tool_name")), as_object(one.get("tool_input"))),
             )
             for one in (denials if isinstance(denials, list) else ())[:50]
             if isinstance(one, dict)
@@ -152,10 +149,10 @@ def _over(event: dict[str, Any]) -> signs.Over:
 
 def _weight(usage: dict[str, Any]) -> float:
     """Say what an answer's tokens cost, in input tokens; what it says is weighed as it comes, not here."""
-    kept = _number(usage.get("cache_creation_input_tokens"))
-    longer = min(kept, _number(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")))
-    read = _number(usage.get("cache_read_input_tokens"))
-    return _number(usage.get("input_tokens")) + read * _READ + (kept - longer) * _KEPT + longer * _KEPT_LONG
+    kept = number(usage.get("cache_creation_input_tokens"))
+    longer = min(kept, number(as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")))
+    read = number(usage.get("cache_read_input_tokens"))
+    return number(usage.get("input_tokens")) + read * _READ + (kept - longer) * _KEPT + longer * _KEPT_LONG
 
 
 def _prices(models: dict[str, Any]) -> dict[str, float]:
@@ -163,16 +160,16 @@ def _prices(models: dict[str, Any]) -> dict[str, float]:
     found = {}
     for model, told in list(models.items())[:20]:
         sizes = as_object(told)
-        longer = _number(sizes.get("cacheCreationEphemeral1hInputTokens"))
+        longer = number(sizes.get("cacheCreationEphemeral1hInputTokens"))
         usage = {
             "input_tokens": sizes.get("inputTokens"),
             "cache_read_input_tokens": sizes.get("cacheReadInputTokens"),
             "cache_creation_input_tokens": sizes.get("cacheCreationInputTokens"),
             "cache_creation": {"ephemeral_1h_input_tokens": longer},
         }
-        weight = _weight(usage) + _number(sizes.get("outputTokens")) * _WRITTEN
-        if weight and _number(sizes.get("costUSD")):
-            found[model] = _number(sizes.get("costUSD")) / weight
+        weight = _weight(usage) + number(sizes.get("outputTokens")) * _WRITTEN
+        if weight and number(sizes.get("costUSD")):
+            found[model] = number(sizes.get("costUSD")) / weight
     return found
 
 
@@ -184,23 +181,15 @@ def _rule(tool: str, given: dict[str, Any]) -> str:
     """Give the rule in the host's settings that allows a call."""
     if tool != "Bash":
         return tool
-    first = one_line(_text(given.get("command")), 200).split(" ")
+    first = one_line(text(given.get("command")), 200).split(" ")
     return f"Bash({' '.join(first[:2])}:*)" if first[0] else tool
 
 
 def _told(tool: str, given: dict[str, Any]) -> str:
-    said = next((_text(given[name]) for name in _WHAT if _text(given.get(name))), "")
+    said = next((text(given[name]) for name in _WHAT if text(given.get(name))), "")
     return one_line(f"{tool} {said}".strip(), 120)
 
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0

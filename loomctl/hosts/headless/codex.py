@@ -18,6 +18,8 @@ from loomctl.drive import signs
 from loomctl.hosts import signs as hook_signs
 from loomctl.hosts import table
 from loomctl.hosts.dialects import codex
+from loomctl.hosts.headless import json_events
+from loomctl.hosts.headless.json_events import number, text
 from loomctl.kit import digests, quick_json
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import one_line
@@ -54,10 +56,7 @@ def command(order: Order) -> list[str]:
 
 def read(line: bytes) -> Iterator[signs.Sign]:
     """Read one line of its output; what is no event of a known shape is a sign of life and no more."""
-    try:
-        yield from list(_signs(as_object(quick_json.loads(line.decode("utf-8", "replace")))))
-    except (ValueError, RecursionError):
-        return
+    return json_events.read(line, _signs)
 
 
 def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
@@ -67,25 +66,25 @@ def _signs(event: dict[str, Any]) -> Iterator[signs.Sign]:
     elif kind in ("item.started", "item.completed"):
         yield from _of_item(as_object(event.get("item")), ended=kind == "item.completed")
     elif kind == "error":
-        message = _text(event.get("message"))[:_LONGEST]
+        message = text(event.get("message"))[:_LONGEST]
         if again := _AGAIN.match(message):
             yield signs.Retry(_status(message), 0.0, number=int(again[1]))
     elif kind == "turn.completed":
         sizes = as_object(event.get("usage"))
-        tokens = sum(int(_number(sizes.get(name))) for name in _TOKENS)
+        tokens = sum(int(number(sizes.get(name))) for name in _TOKENS)
         yield signs.Over(is_error=False, reason="done", tokens=tokens, sums=True)
     elif kind == "turn.failed":
-        message = _text(as_object(event.get("error")).get("message"))[:_LONGEST]
+        message = text(as_object(event.get("error")).get("message"))[:_LONGEST]
         status = _status(message)
         until = _until(message) if status == 429 else 0.0
         yield signs.Over(is_error=True, reason="api", text=one_line(message, 400), status=status, until=until)
 
 
 def _of_item(item: dict[str, Any], *, ended: bool) -> Iterator[signs.Sign]:
-    kind, id_ = _text(item.get("type")), _text(item.get("id"))
+    kind, id_ = text(item.get("type")), text(item.get("id"))
     if kind == "agent_message":
         if ended:
-            yield signs.Said(_text(item.get("text")))
+            yield signs.Said(text(item.get("text")))
         return
     if kind not in _CALLS:
         return
@@ -93,7 +92,7 @@ def _of_item(item: dict[str, Any], *, ended: bool) -> Iterator[signs.Sign]:
     if not ended:
         yield signs.Call(id_, told, _key(kind, item, _CALLS[kind]), "")
         return
-    if kind == "command_execution" and codex.is_shut_out(item.get("exit_code"), _text(item.get("aggregated_output"))):
+    if kind == "command_execution" and codex.is_shut_out(item.get("exit_code"), text(item.get("aggregated_output"))):
         yield signs.Denied(id_, told, "")
     yield signs.Result(id_, _key(kind, item, ("status", "exit_code", "aggregated_output", "result", "error")))
 
@@ -114,12 +113,12 @@ def _key(kind: str, item: dict[str, Any], names: tuple[str, ...]) -> str:
 
 def _told(kind: str, item: dict[str, Any]) -> str:
     if kind == "command_execution":
-        return one_line(_bare(_text(item.get("command"))), 120)
+        return one_line(_bare(text(item.get("command"))), 120)
     if kind == "file_change":
         changes = item.get("changes")
-        paths = [_text(as_object(one).get("path")) for one in (changes if isinstance(changes, list) else ())[:5]]
+        paths = [text(as_object(one).get("path")) for one in (changes if isinstance(changes, list) else ())[:5]]
         return one_line(f"apply_patch {' '.join(paths)}".strip(), 120)
-    said = next((_text(item[name]) for name in ("tool", "query", "prompt") if _text(item.get(name))), "")
+    said = next((text(item[name]) for name in ("tool", "query", "prompt") if text(item.get(name))), "")
     return one_line(f"{kind} {said}".strip(), 120)
 
 
@@ -141,7 +140,7 @@ def _status(message: str) -> int:
     if known or not message.startswith("{"):
         return known
     try:
-        kind = _text(as_object(as_object(quick_json.loads(message)).get("error")).get("type"))
+        kind = text(as_object(as_object(quick_json.loads(message)).get("error")).get("type"))
     except (ValueError, RecursionError):
         return 0
     return 400 if kind == "invalid_request_error" else 0
@@ -162,11 +161,3 @@ def _until(message: str) -> float:
     except (ValueError, OverflowError):
         return 0.0
     return at if found[1] or at > time.time() else at + _DAY
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) and 0 <= value < 1e15 else 0.0
