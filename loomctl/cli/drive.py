@@ -17,6 +17,7 @@ from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_workflows
 from loomctl.cli.notice import Notice
 from loomctl.drive import drive, process
+from loomctl.drive.dialect import BY_HAND
 from loomctl.drive.watch import Limits
 from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
@@ -30,10 +31,10 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from loomctl.drive.drive import Driver
-    from loomctl.drive.seen import Ended
+    from loomctl.drive.seen import Ended, Seen
     from loomctl.runs.project import Workspace
 
 _COMMAND = "loomctl.drive.command"
@@ -150,18 +151,10 @@ def drive_command(
     if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
         output.note(said)
     allow = (*allow, *asked_for)
-    if words is not None:
-        from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
-
-        host = by_hand.HOST
-    screen = drive_screen.Told(host, own.project.root) if as_json else drive_screen.Lines()
+    named = host if words is None else BY_HAND
+    screen = drive_screen.Told(named, own.project.root) if as_json else drive_screen.Lines()
     show = drive_screen.Shown(screen, Notice(space.settings.notify))
-    around = table.for_another(os.environ)
-    if words is not None:
-        driver: Driver = by_hand.ByHand(own, run_id, words, limits, word=word, environ=around, show=show)
-    else:
-        dialect = headless.of(host)
-        driver = drive.Driver(own, run_id, host, dialect, limits, word=word, allow=allow, environ=around, show=show)
+    driver = _driver(own, run_id, host if words is None else words, limits, word=word, allow=allow, show=show)
     with _signals(driver), closing(show):
         try:
             ended = driver.drive()
@@ -170,6 +163,26 @@ def drive_command(
             raise
     show.ended(ended, _next(ended))
     return ended.code
+
+
+def _driver(
+    own: Workspace,
+    run_id: str,
+    what: str | list[str],
+    limits: Limits,
+    *,
+    word: str,
+    allow: tuple[str, ...],
+    show: Callable[[Seen], None],
+) -> Driver:
+    """Make the driver of a run. what: the assistant's name, or the words of a command."""
+    around = table.for_another(os.environ)
+    if isinstance(what, str):
+        dialect = headless.of(what)
+        return drive.Driver(own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show)
+    from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
+
+    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show)
 
 
 def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:

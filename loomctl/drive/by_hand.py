@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.drive import ends, rules, signs
+from loomctl.drive.dialect import BY_HAND
 from loomctl.drive.drive import NOW, Driver
 from loomctl.drive.rules import Turn
-from loomctl.flow import advance as flow
-from loomctl.flow import preambles, prompts, resume
+from loomctl.flow import advance, preambles, prompts, resume
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import utf8_bytes
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
-HOST = "command"
 ROOM = 200_000  # UTF-8 bytes of the files that a step must have; what is longer is named with its path
 _MOST = 16 << 20  # bytes of a result
 _ENDING = """Answer with the step's result: the work done, the decisions, what is still open. Loom takes all of it.
@@ -91,7 +90,7 @@ class ByHand(Driver):
         show: Callable[[Seen], None] = lambda _: None,
     ) -> None:
         self._command = Command(words)
-        super().__init__(space, run_id, HOST, self._command, limits, word=word, environ=environ, show=show)
+        super().__init__(space, run_id, BY_HAND, self._command, limits, word=word, environ=environ, show=show)
         self._around = dict(environ)
         self._step: _Step | None = None
         self._repair = ("", "")  # the stage, and what was not as it must be
@@ -105,13 +104,13 @@ class ByHand(Driver):
             return run, self._stand(run), False
         branch = _branch(run)
         try:
-            driven = flow.next_step(self._space, self._run_id, self._wait, branch=branch)
+            driven = advance.next_step(self._space, self._run_id, self._wait, branch=branch)
         except LoomError as error:
             if error.code != "INTERRUPTED":
                 raise
             return run, was, False
         if branch is None and driven.pending is None and (branch := _branch(driven.run)) is not None:
-            driven = flow.next_step(self._space, self._run_id, self._wait, branch=branch)
+            driven = advance.next_step(self._space, self._run_id, self._wait, branch=branch)
         entry = visits.open_visit(driven.run.state)
         place = frozen_plan.place_of(driven.run.plan, entry["step_id"]) if entry else None
         now = self._space.store.read(self._run_id)
@@ -176,7 +175,7 @@ class ByHand(Driver):
         step = self._step
         assert step is not None
         try:
-            driven = flow.done(self._space, self._run_id, response=said, branch=step.branch, stage=step.stage)
+            driven = advance.done(self._space, self._run_id, response=said, branch=step.branch, stage=step.stage)
         except LoomError as error:
             if error.code != "NO_SUCH_STAGE":  # somebody undid it meanwhile
                 raise

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from loomctl.drive.signs import Sign
 
 
+BY_HAND = "command"  # stands for the assistant where any command does the steps
+
+
 class Dialect(Protocol):
     """An assistant without a person.
 
