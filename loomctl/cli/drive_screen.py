@@ -29,8 +29,7 @@ _NARROWEST, _WIDEST, _LABEL = 20, 100, 9  # columns
 _MOST_NAMED = 5
 _ASKED = {
     NOW: "Ends now.",
-    STEP: "Ends after this step. Ctrl-C again ends it now.",
-    "turn": "Ends after this turn: another session asked for the run.",
+    STEP: "Ends after this step. Ctrl-C ends it now.",
 }
 _KEYS = "Ctrl-C ends it after this step, twice now."
 

@@ -31,9 +31,9 @@ class _Stopped(NamedTuple):
 
 @click.command("stop")
 @run_argument
-@click.option("--after-turn", is_flag=True, help="Let the assistant end its turn first, and do not wait for it.")
+@click.option("--after-step", is_flag=True, help="Let the assistant end its step first, and do not wait for it.")
 @json_option
-def stop_command(run: str | None, after_turn: bool, as_json: bool) -> int:
+def stop_command(run: str | None, after_step: bool, as_json: bool) -> int:
     """End the `loomctl drive` that works on a run.
 
     It ends its assistant and all that this started, which takes up to ten seconds. The open step stays open, and the
@@ -42,18 +42,18 @@ def stop_command(run: str | None, after_turn: bool, as_json: bool) -> int:
     \b
     Examples:
       loomctl stop shop-258
-      loomctl stop shop-258 --after-turn
+      loomctl stop shop-258 --after-step
     """
     space = command_line.space()
     run_id = command_line.run_id(space, run)
     handle = space.store.handle(run_id)
-    stopped = _stop(space, run_id, after_turn=after_turn, talks=not as_json)
+    stopped = _stop(space, run_id, after_step=after_step, talks=not as_json)
     told: dict[str, Any] = {"run_id": run_id, "handle": handle, "how": stopped.how}
     output.answer(told, [f"Loom: {stopped.line}"], as_json=as_json)
     return EXIT_OK
 
 
-def _stop(space: Workspace, run_id: str, *, after_turn: bool, talks: bool) -> _Stopped:
+def _stop(space: Workspace, run_id: str, *, after_step: bool, talks: bool) -> _Stopped:
     state, handle, local = space.store.read_state(run_id), space.store.handle(run_id), space.local.folder
     found = lease.holder(state)
     goes_on = f"To let it go on: loomctl drive {handle}"
@@ -63,9 +63,9 @@ def _stop(space: Workspace, run_id: str, *, after_turn: bool, talks: bool) -> _S
         return _Stopped("gone", f"the driver of {handle} is gone already. {goes_on}")
     if not drivers.may_ask(local, run_id, found):
         raise _not_here(space, run_id, handle, found)
-    drivers.ask_to_end(local, run_id, found, drivers.AFTER_TURN if after_turn else drivers.NOW)
-    if after_turn:
-        return _Stopped("asked", f"the driver of {handle} ends after its turn")
+    drivers.ask_to_end(local, run_id, found, drivers.AFTER_STEP if after_step else drivers.NOW)
+    if after_step:
+        return _Stopped("asked", f"the driver of {handle} ends after this step")
     _wait(space, run_id, found, handle, talks=talks)
     return _Stopped("ended", f"the driver of {handle} has ended. {goes_on}")
 

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
 HOST = drivers.HOST
 KEY = driving.KEY
-STEP, NOW = "step", drivers.NOW  # how soon to end, beside `drivers.AFTER_TURN`
-HANDED_ON = "another session asked for the run"
+STEP, NOW = drivers.AFTER_STEP, drivers.NOW  # how soon to end
 _ENDED = "you ended the driver"
-_SOONER = ("", drivers.AFTER_TURN, STEP, NOW)
+_SOONER = ("", STEP, NOW)
 _BY = "loom"  # who tells of a loop
 _LOOPS = (
     "The same calls give the same results again and again, the last one is {call}. Do something else, or end the step "
@@ -79,11 +78,12 @@ class Driver:
         self._notes: list[str] = []
 
     def interrupt(self) -> None:
-        """End after the step, and now where this is said again."""
+        """End after the step, and now where that was asked for already."""
         self._interrupts += 1
-        self._asked = STEP
-        if self._interrupts > 1:
+        if self._stop():
             self.end()
+        else:
+            self._asked = STEP
 
     def end(self) -> None:
         """End now."""
@@ -236,9 +236,7 @@ class Driver:
 
     def _stopped(self) -> Verdict | None:
         """Say that the driver is asked to end, however soon; None where it is not."""
-        asked = self._stop()
-        why = HANDED_ON if asked == drivers.AFTER_TURN else _ENDED
-        return Verdict(rules.WAITS, why, "stopped") if asked else None
+        return Verdict(rules.WAITS, _ENDED, "stopped") if self._stop() else None
 
     def _ask(self, run: Run, turn: Turn) -> None:
         entry = visits.open_visit(run.state)

@@ -64,7 +64,7 @@ def resume(
     HELD_BY_ANOTHER.
     """
     run = _to_take_up(space, _meant(space, named, reopen=reopen), reopen=reopen)
-    space, driven = _to_drive(space, run, take_over=take_over)
+    space, run, driven = _to_drive(space, run, take_over=take_over, reopen=reopen)
     unnoted = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
     notes = [*driven, *_ignored(run), *others_under_way(space, run), *leases.without_git(space)]
     notes += [unnoted] if unnoted else []
@@ -199,19 +199,21 @@ def _driven(space: Workspace, run_id: str, change: Change, bound: dict[str, Any]
         raise
 
 
-def _to_drive(space: Workspace, run: Run, *, take_over: bool) -> tuple[Workspace, list[str]]:
-    """Give the workspace that the run is taken up in, and whom it is taken from. Raises HELD_BY_ANOTHER."""
+def _to_drive(space: Workspace, run: Run, *, take_over: bool, reopen: bool) -> tuple[Workspace, Run, list[str]]:
+    """Give the workspace that the run is taken up in, the run, and whom it is taken from. Raises HELD_BY_ANOTHER."""
     driver = space.store.held(run.run_id, run.state)
     if driver is not None and not take_over:
         leases.ask_driver_to_end(space, run.run_id, driver)
+        run = _to_take_up(space, run.run_id, reopen=reopen)  # it may have ended meanwhile
+        driver = space.store.held(run.run_id, run.state)
     space = leases.taking_over(space) if take_over else space
     space.store.refuse_held(run.run_id, run.state)
     if driver is None:
-        return space, []
+        return space, run, []
     from loomctl.runs.machine import drivers
 
     fate = drivers.fate(is_here=drivers.is_here(space.local.folder, run.run_id, driver))
-    return space, [f"Taken from {drivers.told(driver)}, {fate}."]
+    return space, run, [f"Taken from {drivers.told(driver)}, {fate}."]
 
 
 def _write_prompt_anew(space: Workspace, run: Run) -> list[str]:

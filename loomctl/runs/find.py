@@ -201,7 +201,10 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
 
 def way_in(space: Workspace, run_id: str) -> str:
     """Give the command that takes a run up from here, from its driver where there is one."""
-    return f"loomctl resume {space.store.handle(run_id)}{' --take-over' if _driver(space, run_id) is not None else ''}"
+    from loomctl.runs.machine import drivers
+
+    called, found = space.store.handle(run_id), _driver(space, run_id)
+    return f"loomctl resume {called}" if found is None else drivers.way_in(space.local.folder, run_id, called, found)
 
 
 def _driver(space: Workspace, run_id: str) -> Holder | None:

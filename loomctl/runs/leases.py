@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 HELD_BY_ANOTHER = "HELD_BY_ANOTHER"
 OWN_COMMAND, STAGE = "LOOM_RUN_ID", "LOOM_STAGE_DIR"  # in the environment of a run's command
 REFRESHED_AFTER = 5 * 60  # seconds after which a hook of the driver's writes down that it lives
+_ENDS_WITHIN = 1.5  # seconds: a driver without a turn looks twice a second whether it is asked to
 _TOLD = "held_told"  # in a binding: the epoch of the other driver that its session was told of
 
 
@@ -101,9 +102,10 @@ def refuse_held(space: Workspace, run_id: str) -> None:
 
 
 def ask_driver_to_end(space: Workspace, run_id: str, found: Holder) -> None:
-    """Ask a `loomctl drive` of the same user's here to end after its turn. Raises HELD_BY_ANOTHER, which says so.
+    """Ask a `loomctl drive` of the same user's here to end after its step. Raises HELD_BY_ANOTHER, which says so.
 
-    Another driver is asked nothing, and neither is one by what it, or one before it, started itself.
+    One between two turns, as it waits for a time, ends at once: then nothing is raised. Another driver is asked
+    nothing, and neither is one by what it, or one before it, started itself.
     """
     from loomctl.runs.machine import drivers
 
@@ -111,9 +113,14 @@ def ask_driver_to_end(space: Workspace, run_id: str, found: Holder) -> None:
     if write_rules.started_for()[0] == run_id or not drivers.may_ask(local, run_id, found):
         return
     try:
-        drivers.ask_to_end(local, run_id, found, drivers.AFTER_TURN)
+        drivers.ask_to_end(local, run_id, found, drivers.AFTER_STEP)
     except OSError:  # it cannot be asked: the run is held as any other
         return
+    until = time.monotonic() + _ENDS_WITHIN
+    while time.monotonic() < until:
+        if space.store.held(run_id, space.store.read_state(run_id)) is None:
+            return
+        time.sleep(0.1)
     raise drivers.ends_soon(space.store.handle(run_id), found)
 
 
@@ -236,16 +243,15 @@ def refresh(space: Workspace, run_id: str) -> None:
         pass
 
 
-def line(found: Holder, handle: str) -> str:
+def line(space: Workspace, run_id: str, found: Holder) -> str:
     """Say in one line who drives a run, to who does not, and how it is taken over."""
     from loomctl.kit.text.fences import one_line  # most hooks say nothing of it
     from loomctl.runs.machine import drivers
 
     sign = f", last sign {clock.ago(one_line(found.seen, 20))}" if found.seen else ""
-    return (
-        f"the run {handle} is driven by {drivers.told(found)}{sign}. You can read it here, "
-        f"or take it over: loomctl resume {handle} --take-over"
-    )
+    handle = space.store.handle(run_id)
+    way = drivers.way_in(space.local.folder, run_id, handle, found)
+    return f"the run {handle} is driven by {drivers.told(found)}{sign}. You can read it here, or take it over: {way}"
 
 
 def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> str:
@@ -257,7 +263,7 @@ def told_once(space: Workspace, binding: Mapping[str, Any], found: Holder) -> st
         space.local.refresh(noted, pid=space.caller.pid, transcript_path=None)
     except (OSError, LoomError):
         pass
-    return f"Loom: {line(found, space.store.handle(str(binding['run_id'])))}"
+    return f"Loom: {line(space, str(binding['run_id']), found)}"
 
 
 def document(space: Workspace, run_id: str, state: State) -> dict[str, Any] | None:

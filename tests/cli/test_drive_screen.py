@@ -108,4 +108,4 @@ def test_a_line_for_each_thing_and_each_once(run: Run, capsys: pytest.CaptureFix
     ]
     assert said[4].startswith("waits until ")
     assert said[4].endswith(": the API failed (529)")
-    assert said[5:] == ["Ends after this step. Ctrl-C again ends it now."]
+    assert said[5:] == ["Ends after this step. Ctrl-C ends it now."]

@@ -108,7 +108,7 @@ def test_ctrl_c_ends_it_after_the_step(fake: FakeAssistant, gate: Gate) -> None:
     child.send_signal(signal.SIGINT)
     gate.open()
     out, err = fake.ends(child, 9)
-    assert "Ends after this step. Ctrl-C again ends it now." in err
+    assert "Ends after this step. Ctrl-C ends it now." in err
     assert f"you ended the driver\n  loomctl drive {fake.scene.handle}" in out
     state = fake.scene.state
     assert [one["status"] for one in state["steps"]] == ["succeeded", "in_progress"]

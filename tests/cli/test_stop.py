@@ -57,22 +57,33 @@ def test_it_ends_the_driver_now_and_nothing_lives(fake: FakeAssistant, cli: Cli)
 
 
 @pytest.mark.slow
-def test_resume_asks_politely_and_gets_the_run_after_the_turn(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
-    fake.play(f"{gate}; ends; over 0.1")
+def test_resume_asks_politely_and_gets_the_run_after_the_step(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
+    fake.play(f"{gate}; ends; sleep 75; over 0.1")
     child = fake.start("drive", fake.scene.handle)
     until(lambda: is_at_work(fake))
     for words, session in ((["resume"], None), (["resume", fake.scene.handle], SESSION)):
         refused = cli(*words, session=session).ends(6)
-        assert "Loom has asked it to end after its turn" in refused.stderr
+        assert "Loom has asked it to end after this step" in refused.stderr
         assert refused.stderr.rstrip().endswith(f"hint: loomctl resume {fake.scene.handle}")
-    assert cli("stop", "--after-turn", "--json", session=None).ends().json["how"] == "asked"
+    assert cli("stop", "--after-step", "--json", session=None).ends().json["how"] == "asked"
     gate.open()
     out, err = fake.ends(child, 9)
-    assert "Ends after this turn: another session asked for the run." in err
-    assert f"another session asked for the run\n  loomctl drive {fake.scene.handle}" in out
+    assert "Ends after this step." in err
+    assert f"you ended the driver\n  loomctl drive {fake.scene.handle}" in out
     assert fake.turns == 1
     assert [one["status"] for one in fake.scene.state["steps"]] == ["succeeded", "in_progress"]
     cli("resume", fake.scene.handle, session=SESSION).ends()
+    assert fake.scene.state["lease"]["session_id"] == SESSION
+
+
+@pytest.mark.slow
+def test_a_driver_that_waits_for_a_time_is_no_more_to_wait_for(fake: FakeAssistant, cli: Cli) -> None:
+    fake.play('calls a "try"; exit 1')
+    child = fake.start("drive", fake.scene.handle)
+    assert child.stderr is not None
+    assert any("waits until" in line for line in child.stderr)
+    cli("resume", fake.scene.handle, session=SESSION).ends()
+    fake.ends(child, 9)
     assert fake.scene.state["lease"]["session_id"] == SESSION
 
 
@@ -125,7 +136,7 @@ def test_only_its_own_users_word_to_this_very_session_counts(
     local = scene.space(OTHER).local.folder
     assert drivers.asked_to_end(local, run_id, OTHER) == ""
     drivers.ask_to_end(local, run_id, found, drivers.NOW)
-    drivers.ask_to_end(local, run_id, found, drivers.AFTER_TURN)
+    drivers.ask_to_end(local, run_id, found, drivers.AFTER_STEP)
     assert drivers.asked_to_end(local, run_id, OTHER) == drivers.NOW  # who asked for more gets it
     assert drivers.asked_to_end(local, run_id, SESSION) == ""
     with monkeypatch.context() as patch:

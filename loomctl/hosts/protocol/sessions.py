@@ -75,7 +75,7 @@ def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | Non
         holders = space.local.live_sessions(run_id, but=session_id, conversing=True)
         if holders:
             run = space.store.read(run_id)
-            return _beside(run, holders, space.store.held(run_id, run.state))
+            return _beside(space, run, holders, space.store.held(run_id, run.state))
         started = triggers.session_start(source)
         return prime(space, run_id, started, notes, may_write=False, begun=source, room=room)
     environment = leases.surroundings(space) if source != "compact" else {}
@@ -99,10 +99,12 @@ def _announce(space: Workspace, found: Found) -> Given | None:
     return Given(line, line)
 
 
-def _beside(run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
+def _beside(space: Workspace, run: Run, holders: Sequence[str], driver: Holder | None) -> Given:
 
-    line = held_elsewhere(run.handle, holders, driver)
-    return Given(beside(run, line), line)
+    from loomctl.runs import find
+
+    line, way = held_elsewhere(space, run, holders, driver), find.way_in(space, run.run_id)
+    return Given(beside(run, line, way), line)
 
 
 def _inherit(space: Workspace, source: str) -> None:
@@ -181,7 +183,7 @@ def enter_and_prime(
     driver = space.store.held(run_id, run.state)
     if driver is not None:
         attempt(notes, lambda: space.store.update(run_id, enter, durable=False, patience=HOOK_PATIENCE))
-        given = _beside(run, (), driver)
+        given = _beside(space, run, (), driver)
         return given._replace(line="; ".join([given.line, *notes]))
     entry = visits.open_visit(run.state)
     in_a_turn = source == "compact" and compaction == "auto"
@@ -428,21 +430,20 @@ def _its_files(space: Workspace, run: Run) -> list[str]:
     return [f"its files: {', '.join(fit)}{more}"] if fit else []
 
 
-def held_elsewhere(handle: str, holders: Sequence[str], driver: Holder | None = None) -> str:
+def held_elsewhere(space: Workspace, run: Run, holders: Sequence[str], driver: Holder | None) -> str:
     """Say that another live session drives a run; driver: who has its lease, if anybody."""
     if driver is not None:
         from loomctl.runs import leases
 
-        return f"Loom: {leases.line(driver, handle)}. Nothing of it is loaded here"
-    return (
-        f"Loom: another session ({masked_line(holders[0], 60)}) drives the run {handle}. Nothing of it is loaded here"
-    )
+        return f"Loom: {leases.line(space, run.run_id, driver)}. Nothing of it is loaded here"
+    whose = f"another session ({masked_line(holders[0], 60)})"
+    return f"Loom: {whose} drives the run {run.handle}. Nothing of it is loaded here"
 
 
-def beside(run: Run, line: str) -> str:
+def beside(run: Run, line: str, way: str) -> str:
     """Tell an assistant of a run that another session drives: which, where it stands, how it is taken up (D64).
 
-    line: who drives it. Its files are for those who work on it.
+    line: who drives it; way: the command that takes it up. Its files are for those who work on it.
     """
     state = run.state
     goal = f"goal: {masked_line(str(state['goal']), 300)}" if state.get("goal") else "no goal was given"
@@ -451,14 +452,14 @@ def beside(run: Run, line: str) -> str:
     ended = sum(visits.is_done(last.get(step["key"])) for step in steps)
     at = f", at {masked_line(visits.current_step(state), 240)}" if state.get("current_step") else ""
     standing = f"workflow {masked_line(state['workflow_id'], 120)} · {state['status']}{at}"
-    way = f"{_typed('resume')} {run.handle} --take-over takes it over, if the user wants that"
+    typed = f"{_typed(way.removeprefix('loomctl '))} takes it over, if the user wants that"
     return "\n".join(
         [
             line,
             goal,
             f"{standing} · {ended} of {len(steps)} steps",
             "Do here what the user asks for, not that run's step. Its files go to the session that drives it.",
-            f"`loomctl show {run.handle}` shows it; {way}.",
+            f"`loomctl show {run.handle}` shows it; {typed}.",
         ]
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = "drivers"
 HOST = "loomctl"  # of a lease that `loomctl drive` holds
-NOW, AFTER_TURN = "now", "turn"  # when such a driver is asked to end
+NOW, AFTER_STEP = "now", "step"  # when such a driver is asked to end
 _LARGEST_ASK = 1000  # bytes
 
 
@@ -102,7 +102,7 @@ def may_ask(local: str, run_id: str, holder: Holder) -> bool:
 
 
 def ask_to_end(local: str, run_id: str, holder: Holder, when: str) -> None:
-    """Ask the `loomctl drive` that holds a run to end: NOW, or AFTER_TURN where it is not asked for NOW already.
+    """Ask the `loomctl drive` that holds a run to end: NOW, or AFTER_STEP where it is not asked for NOW already.
 
     Raises OSError.
     """
@@ -121,7 +121,7 @@ def asked_to_end(local: str, run_id: str, session_id: str) -> str:
         whose, _, when = files.read_bytes(path, limit=_LARGEST_ASK).decode("ascii", "replace").strip().partition(" ")
     except (OSError, LoomError):
         return ""
-    return when if whose == session_id and when in (NOW, AFTER_TURN) else ""
+    return when if whose == session_id and when in (NOW, AFTER_STEP) else ""
 
 
 def is_process(local: str, run_id: str, holder: Holder, pid: int | None) -> bool:
@@ -348,15 +348,20 @@ def outlived(handle: str) -> LoomError:
     )
 
 
+def way_in(local: str, run_id: str, handle: str, found: Holder) -> str:
+    """Give the command that takes a run from its driver: a `loomctl drive` of this user's here is asked, not fought."""
+    return f"loomctl resume {handle}{'' if may_ask(local, run_id, found) else ' --take-over'}"
+
+
 def ends_soon(handle: str, found: Holder) -> LoomError:
-    """Say that a `loomctl drive` works on a run, and was asked to end after its turn."""
+    """Say that a `loomctl drive` works on a run, and was asked to end after its step."""
     came = f", started {clock.ago(found.since[:20])}," if clock.seconds_of(found.since) else ""
     return LoomError(
         "HELD_BY_ANOTHER",
         f"`loomctl drive`{came} works on the run {handle}",
-        why=f"Loom has asked it to end after its turn, and changed nothing else. Tell your user, and try again when "
-        f"that is over: a turn may take minutes. At once, with the turn's work lost: "
-        f"loomctl resume {handle} --take-over, or loomctl stop {handle}",
+        why=f"Loom has asked it to end after this step, and changed nothing else. A step may take minutes: tell your "
+        f"user to call this again then. At once, with the assistant stopped at its work: "
+        f"loomctl resume {handle} --take-over",
         hint=f"loomctl resume {handle}",
         exit_code=EXIT_HELD,
     )
