@@ -138,7 +138,12 @@ def drive_command(
     limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
     words = _command(context)
     headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
+    named = host if words is None else BY_HAND
     run_id = _meant(space, work, workflow, key, host if words is None else None)
+    ended = drive.over(space.store.read(run_id))
+    if ended is not None:
+        _shown(space, named, as_json=as_json).ended(ended, _next(ended))
+        return ended.code
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
     word = process.new_word(space.store.folder)
     own = _own(space, run_id, word, worktree=worktree)
@@ -151,9 +156,7 @@ def drive_command(
     if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
         output.note(said)
     allow = (*allow, *asked_for)
-    named = host if words is None else BY_HAND
-    screen = drive_screen.Told(named, own.project.root) if as_json else drive_screen.Lines()
-    show = drive_screen.Shown(screen, Notice(space.settings.notify))
+    show = _shown(own, named, as_json=as_json)
     driver = _driver(own, run_id, host if words is None else words, limits, word=word, allow=allow, show=show)
     with _signals(driver), closing(show):
         try:
@@ -163,6 +166,12 @@ def drive_command(
             raise
     show.ended(ended, _next(ended))
     return ended.code
+
+
+def _shown(space: Workspace, named: str, *, as_json: bool) -> drive_screen.Shown:
+    """Make what shows a drive. named: who works."""
+    screen = drive_screen.Told(named, space.project.root) if as_json else drive_screen.Lines()
+    return drive_screen.Shown(screen, Notice(space.settings.notify))
 
 
 def _driver(
@@ -186,13 +195,19 @@ def _driver(
 
 
 def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:
-    """Give the driver's own workspace: the run's worktree where it has one, or is to have one, else the caller's."""
+    """Give the driver's own workspace: the run's worktree where it has one, or is to have one, else the caller's.
+
+    Raises HELD_BY_ANOTHER before anything is made, or asked.
+    """
+    caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
+    own = workspace(space.project, space.settings, caller, word)
+    leases.refuse_held(own, run_id)
     place = worktrees.make(space, run_id) if worktree else worktrees.of_run(space, run_id)
     found = project.find((place,)) if place else None
     there = found if found is not None and found.store == space.project.store else space.project
-    cwd = space.caller.cwd if there.root == space.project.root else there.root
-    caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), cwd, Conversation())
-    return workspace(there, space.settings, caller, word)
+    if there.root == space.project.root:
+        return own
+    return workspace(there, space.settings, caller._replace(cwd=there.root), word)
 
 
 def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: str | None, host: str | None) -> str:
@@ -204,6 +219,8 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
     if not workflow and key is None and " " not in words:
         run_id = find.to_read(space, words or None).run_id
         assert run_id is not None  # to_read raises instead
+        if drive.over(space.store.read(run_id)) is not None:
+            return run_id
         if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
             from loomctl.flow import resume  # seldom, as is a start
 

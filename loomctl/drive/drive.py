@@ -22,6 +22,7 @@ from loomctl.kit.text.fences import counted
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine import drivers, launcher_files
 from loomctl.runs.model import driving, lease, standing, visits
+from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.store import event_log
 from loomctl.runs.store.events import Event
 
@@ -45,6 +46,15 @@ _LOOPS = (
     "and say what is missing. Once more, and the turn is ended."
 )
 _TICK = 0.5  # seconds between two looks at what nobody tells of
+
+
+def over(run: Run) -> Ended | None:
+    """Say how a drive of a run that is over ends, which writes nothing; None of one that is not over."""
+    if run.state["status"] not in OVER:
+        return None
+    verdict = rules.before(rules.stand(run.state))
+    assert verdict.code is not None
+    return Ended(verdict.code, verdict.kind, verdict.why, run)
 
 
 class Driver:

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, loomctl
 from tests.helpers.fake_assistant import FakeAssistant, documents
-from tests.helpers.scenes import Scene
+from tests.helpers.scenes import OTHER, Scene
 from tests.helpers.waiting import Gate, until
 
 STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
@@ -205,6 +205,36 @@ def test_ctrl_c_at_the_question_of_trust_starts_no_assistant(fake: FakeAssistant
     seen = terminal.end()
     assert terminal.child.returncode == 130
     assert (fake.turns, "turn 1" in seen) == (0, False)
+
+
+@pytest.mark.usefixtures("on_a_wide_screen")
+def test_who_may_not_drive_it_is_asked_for_no_trust(fake: FakeAssistant) -> None:
+    fake.scene.workflow(phases={"build": {"steps": STEPS}}, allow=["Write"])
+    run = fake.scene.begin(session=OTHER).run
+    terminal = Terminal(loomctl("drive", run.handle), fake.scene, environ={"PATH": fake.path})
+    seen = terminal.end()
+    assert terminal.child.returncode == 6
+    assert "HELD_BY_ANOTHER" in seen
+    assert "This run wants" not in seen
+    _, err = fake.drives(run.handle, code=6)
+    assert "This run wants" not in err
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("cancelled", 1)])
+def test_of_a_run_that_is_over_it_says_so_and_writes_nothing(fake: FakeAssistant, status: str, code: int) -> None:
+    fake.scene.workflow(phases={"build": {"steps": STEPS}}, allow=["Write"])
+    begun(fake)
+    fake.scene.edit(status=status)
+    kept = [fake.scene.run_dir / name for name in ("state.json", "events.jsonl")]
+    before = [path.read_bytes() for path in kept]
+    shop = fake.scene.handle
+    out, err = fake.drives(shop, "--worktree", code=code)
+    assert out.startswith(f"Loom: {shop}: the run is {status}\n")
+    assert err == ""
+    told = documents(fake.drives(shop, "--json", code=code)[0])
+    assert [(one["event"], one["kind"]) for one in told] == [("drive.ended", status)]
+    assert [path.read_bytes() for path in kept] == before
+    assert fake.turns == 0
 
 
 @pytest.mark.slow
