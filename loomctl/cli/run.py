@@ -17,6 +17,7 @@ from loomctl.kit.text.secrets import masked_line
 from loomctl.priming import prime_run
 from loomctl.runs import find
 from loomctl.runs.model import frozen_plan, lease, sessions
+from loomctl.runs.model.state import TERMINAL as OVER
 from loomctl.runs.model.state import handle
 from loomctl.runs.store import keys
 
@@ -218,7 +219,9 @@ def release_command(run: str | None, as_json: bool) -> int:
         line = f"Loom: released {called}{how[released.how].format(drivers.told(released.holder))}"
     told = {"run_id": run_id, "handle": called, "released": released is not None}
     told |= {"how": released.how, "from": lease.brief(released.holder)} if released else {"how": None, "from": None}
-    output.answer(told, [line, f"To drive it: loomctl resume {called}"], as_json=as_json)
+    status, way = space.store.read_state(run_id)["status"], find.way_in(space, run_id)
+    onward = f"The run is {status}. To continue it: {way}" if status in OVER else f"To drive it: {way}"
+    output.answer(told, [line, onward], as_json=as_json)
     return EXIT_OK
 
 

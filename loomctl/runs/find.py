@@ -18,7 +18,6 @@ from loomctl.runs.store.layouts import shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.project import Workspace
@@ -68,7 +67,8 @@ def find(space: Workspace, named: str | None = None, *, over: bool = True) -> Fo
 
         return Found(match(space.store, named), "named")
     binding = space.local.binding(space.caller.session_id)
-    bound = binding is not None and space.store.has(binding["run_id"]) and (over or not _is_over(space, binding))
+    bound = binding is not None and space.store.has(binding["run_id"])
+    bound = bound and (over or binding is None or not _is_over(space, binding["run_id"]))
     root = space.project.root
     # A terminal may have been bound in another worktree than it is in now: a shell goes from one to the other.
     is_here = binding is not None and (binding.get("host") != TERMINAL or binding.get("root", root) == root)
@@ -120,11 +120,11 @@ def is_bound(space: Workspace, run_id: str) -> bool:
     return (space.local.binding(space.caller.session_id) or {}).get("run_id") == run_id
 
 
-def _is_over(space: Workspace, binding: dict[str, Any]) -> bool:
-    """Tell whether a bound run is completed or cancelled; one that cannot be read is not, so that this is said."""
+def _is_over(space: Workspace, run_id: str) -> bool:
+    """Tell whether a run is completed or cancelled; one that cannot be read is not, so that this is said."""
     try:
-        return space.store.read_state(binding["run_id"])["status"] in OVER
-    except LoomError:
+        return space.store.read_state(run_id)["status"] in OVER
+    except (OSError, LoomError):
         return False
 
 
@@ -203,11 +203,13 @@ def way_in(space: Workspace, run_id: str) -> str:
     """Give the command that takes a run up from here, from its driver where there is one."""
     from loomctl.runs.machine import drivers
 
-    called, found = space.store.handle(run_id), _driver(space, run_id)
-    return f"loomctl resume {called}" if found is None else drivers.way_in(space.local.folder, run_id, called, found)
+    called, found = space.store.handle(run_id), driver(space, run_id)
+    way = f"loomctl resume {called}"
+    way = way if found is None else drivers.way_in(space.local.folder, run_id, called, found)
+    return f"{way} --reopen" if _is_over(space, run_id) else way
 
 
-def _driver(space: Workspace, run_id: str) -> Holder | None:
+def driver(space: Workspace, run_id: str) -> Holder | None:
     """Give who else drives a run and may live; None too where its state cannot be read."""
     try:
         return space.store.held(run_id, space.store.read_state(run_id))
@@ -221,13 +223,13 @@ def must_be_known(space: Workspace, run_id: str) -> None:
         return
     from loomctl.runs.machine import drivers
 
-    driver = _driver(space, run_id)
+    found = driver(space, run_id)
     why = "a run that came with a project or a pull loads nothing until you resume it"
     raise LoomError(
         "NOT_KNOWN_HERE",
         f"the run {space.store.handle(run_id)} was not resumed here",
         where=space.store.run_dir(run_id),
-        why=why if driver is None else f"{why}; it is driven by {drivers.told(driver)}",
+        why=why if found is None else f"{why}; it is driven by {drivers.told(found)}",
         hint=way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )

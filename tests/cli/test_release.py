@@ -73,6 +73,16 @@ def test_what_this_session_drives_is_released_and_taken_by_the_next(scene: Scene
     assert (holder(scene), scene.state["lease"]["epoch"]) == (OTHER, epoch + 1)
 
 
+def test_who_releases_a_run_that_is_over_is_told_how_it_goes_on(scene: Scene) -> None:
+    scene.workflow()
+    scene.begin()
+    scene.loomctl("cancel", session=None).ends()
+    for _ in range(2):
+        ended = scene.loomctl("release", scene.handle, session=None).ends()
+        onward = f"The run is cancelled. To continue it: loomctl resume {scene.handle} --reopen\n"
+        assert ended.stdout.endswith(onward)
+
+
 def test_another_session_that_lives_is_named_and_keeps_the_run(scene: Scene) -> None:
     scene.workflow()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as host:

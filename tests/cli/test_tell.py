@@ -100,6 +100,8 @@ def test_a_run_that_is_over_is_told_nothing(begun: Scene, cli: Cli) -> None:
     assert cli("cancel", begun.handle, session=NOBODY).code == 0
     ended = cli("tell", begun.handle, "use blue", session=NOBODY)
     assert (ended.code, "BAD_STATUS" in ended.stderr, "--reopen" in ended.stderr) == (2, True, True)
+    ended = cli("tell", begun.handle, "use blue", session=OTHER)  # which does not drive it
+    assert ended.stderr.endswith(f"hint: loomctl resume {begun.handle} --reopen\n")
 
 
 def test_of_a_run_that_another_machine_drives_it_is_refused(begun: Scene, cli: Cli) -> None:

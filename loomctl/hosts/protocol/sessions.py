@@ -376,7 +376,7 @@ def unknown_run(space: Workspace, run_id: str) -> str:
 
     called = space.store.handle(run_id)
     way = find.way_in(space, run_id).removeprefix("loomctl ")
-    held = way != f"resume {called}"
+    held = find.driver(space, run_id) is not None
     driven = f" (another session drives it: loomctl show {called})" if held else ""
     does = "takes it over" if held else "continues it"
     line = f"Loom: the run {called} was not resumed here{driven}; {_typed(way)} {does}"
