@@ -33,6 +33,7 @@ from loomctl.runs.project import Caller, Conversation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from loomctl.drive.asked import Asked
     from loomctl.drive.drive import Driver
     from loomctl.drive.seen import Ended, Seen
     from loomctl.runs.project import Workspace
@@ -158,7 +159,7 @@ def drive_command(
     allow = (*allow, *asked_for)
     show = _shown(own, named, as_json=as_json)
     driver = _driver(own, run_id, host if words is None else words, limits, word=word, allow=allow, show=show)
-    with _signals(driver), closing(show):
+    with _signals(driver.asked), closing(show):
         try:
             ended = driver.drive()
         except LoomError as error:
@@ -236,9 +237,9 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
 
 
 @contextmanager
-def _signals(driver: Driver) -> Iterator[None]:
+def _signals(asked: Asked) -> Iterator[None]:
     """End the drive when its user says so; what is ignored, as under `nohup` or behind a script's `&`, stays so."""
-    ways = {signal.SIGINT: driver.interrupt, signal.SIGTERM: driver.end, signal.SIGHUP: driver.end}
+    ways = {signal.SIGINT: asked.interrupt, signal.SIGTERM: asked.end, signal.SIGHUP: asked.end}
     before = {number: signal.getsignal(number) for number in ways}
     for number, way in ways.items():
         if before[number] != signal.SIG_IGN:

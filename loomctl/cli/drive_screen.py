@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import output
-from loomctl.drive.drive import NOW, STEP
+from loomctl.drive.asked import NOW, STEP
 from loomctl.kit import clock
 from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line

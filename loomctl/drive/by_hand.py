@@ -10,8 +10,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.drive import ends, rules, signs
+from loomctl.drive.asked import NOW
 from loomctl.drive.dialect import BY_HAND
-from loomctl.drive.drive import NOW, Driver
+from loomctl.drive.drive import Driver
 from loomctl.drive.rules import Turn
 from loomctl.flow import advance, preambles, prompts, resume
 from loomctl.flow.commands import command_steps
@@ -124,7 +125,7 @@ class ByHand(Driver):
     def _wait(self, _: Pending) -> None:
         """Look on while a command of the run's own is waited for. Raises KeyboardInterrupt where that is to end."""
         self._look(None)
-        if self._stop() == NOW or self._spent(self._space.store.read(self._run_id)):
+        if self.asked.how_soon() == NOW or self._spent(self._space.store.read(self._run_id)):
             raise KeyboardInterrupt
 
     def _told(self, run: Run, branch: str | None) -> str:

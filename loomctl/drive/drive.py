@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import costs, ends, life, process, rules, signs, turn_usage
+from loomctl.drive.asked import NOW, STEP, Asked
 from loomctl.drive.process import Hand, Order
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.saving import BrokenOff, Saving
@@ -16,7 +17,7 @@ from loomctl.drive.seen import Ended, Seen
 from loomctl.drive.watch import END, TELL, Limits, Watch
 from loomctl.flow import route, stop, tell
 from loomctl.kit import clock
-from loomctl.kit.errors import EXIT_FINDINGS, ON_INTERRUPT, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import counted
 from loomctl.runs import command_runs, leases
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 
 HOST = drivers.HOST
 KEY = driving.KEY
-STEP, NOW = drivers.AFTER_STEP, drivers.NOW  # how soon to end
-_ENDED = "you ended the driver"
-_SOONER = ("", STEP, NOW)
 _BY = "loom"  # who tells of a loop
 _LOOPS = (
     "The same calls give the same results again and again, the last one is {call}. Do something else, or end the step "
@@ -77,28 +75,14 @@ class Driver:
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
         self._environ = environ
         self._saving = Saving(space, run_id)
+        self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off)
         self._began = time.monotonic()
         self._turn = self._turns = 0
         self._session_id = ""
         self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
-        self._asked = ""
-        self._interrupts = 0
         self._denied: tuple[str, ...] = ()
         self._notes: list[str] = []
-
-    def interrupt(self) -> None:
-        """End after the step, and now where that was asked for already."""
-        self._interrupts += 1
-        if self._stop():
-            self.end()
-        else:
-            self._asked = STEP
-
-    def end(self) -> None:
-        """End now."""
-        self._asked = NOW
-        self._saving.break_off()
 
     def drive(self) -> Ended:
         """Drive the run to where a person, a time or a limit is needed. Raises HELD_BY_ANOTHER."""
@@ -108,15 +92,13 @@ class Driver:
         try:
             with process.adopting():
                 verdict = self._driven()
-            if verdict.kind == "stopped" and self._interrupts > 1:
-                verdict = verdict._replace(code=ON_INTERRUPT)
         except LoomError as error:
             if error.code != leases.HELD_BY_ANOTHER:
                 verdict = Verdict(error.exit_code, error.what, "error")
                 raise
             verdict = Verdict(rules.HELD, "another took the run over", "held")
         except BrokenOff:  # within a hair of its end
-            verdict = Verdict(rules.WAITS, _ENDED, "stopped")
+            verdict = self.asked.verdict() or verdict
         finally:
             self._give_back(verdict)
         return self._ended(verdict)
@@ -177,7 +159,7 @@ class Driver:
             was = self._stand(run)
             verdict = rules.before(was, told=self._is_told(), first=first)
             if verdict.code is None:
-                verdict = self._stopped() or self._spent(run) or self._waited(verdict) or verdict
+                verdict = self.asked.verdict() or self._spent(run) or self._waited(verdict) or verdict
             if verdict.code is not None:
                 return verdict
             first = False
@@ -189,6 +171,8 @@ class Driver:
             run = self._space.store.read(self._run_id)
             self._save(self._stand(run))
             verdict = rules.after(was, self._stand(run), turn, tries, told=self._is_told())
+            if verdict.kind == "stopped":
+                verdict = self.asked.verdict() or verdict
             tries = verdict.tries
             if verdict.asks:
                 self._ask(run, turn)
@@ -238,15 +222,11 @@ class Driver:
         self._look(None, "waiting", {"until": clock.stamp(until), "class": verdict.kind, "why": verdict.why})
         over = time.monotonic() - verdict.until if verdict.until < 0 else math.inf  # whatever the clock does
         while time.time() < until and time.monotonic() < over:
-            if stopped := self._stopped():
+            if stopped := self.asked.verdict():
                 return stopped
             self._look(None)
             time.sleep(min(_TICK, max(0.0, until - time.time())))
         return None
-
-    def _stopped(self) -> Verdict | None:
-        """Say that the driver is asked to end, however soon; None where it is not."""
-        return Verdict(rules.WAITS, _ENDED, "stopped") if self._stop() else None
 
     def _ask(self, run: Run, turn: Turn) -> None:
         entry = visits.open_visit(run.state)
@@ -321,7 +301,7 @@ class Driver:
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
-                asked, at = self._stop(), self._look(watch).place[:3]
+                asked, at = self.asked.how_soon(), self._look(watch).place[:3]
                 place = place if place and asked == STEP else at
                 if asked == NOW or at != place:
                     return "stopped"
@@ -474,7 +454,7 @@ class Driver:
         stand = self._stand(run)
         self._save(stand)
         cost, seconds = self._cost(run), time.monotonic() - self._began
-        self._show(Seen(run, stand, self._turn, watch, cost, self._limits, seconds, self._stop(), what, told))
+        self._show(Seen(run, stand, self._turn, watch, cost, self._limits, seconds, self.asked.how_soon(), what, told))
         return stand
 
     def _save(self, stand: Stand) -> None:
@@ -484,11 +464,6 @@ class Driver:
 
     def _add_note(self, note: str) -> None:
         self._notes += [note] if note not in self._notes else []
-
-    def _stop(self) -> str:
-        """Give how soon to end, as its user or another session asked; empty where nobody did."""
-        by_file = drivers.asked_to_end(self._space.local.folder, self._run_id, str(self._space.caller.session_id))
-        return max(self._asked, by_file, key=_SOONER.index)
 
     def _note(self, change: Callable[[State], tuple[State, list[Event]]]) -> None:
         self._space.store.update(self._run_id, change)

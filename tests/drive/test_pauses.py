@@ -19,13 +19,13 @@ class Waiting(drive.Driver):
 
     def __init__(self) -> None:
         self._limits, self._began, self.off = Limits(), time.monotonic(), 0.0
+        self.asked: Any = self  # which asks nothing
 
     def _look(self, *_: Any) -> Any:
         self.off = HOUR
 
-    def _stopped(self) -> Verdict | None:
+    def verdict(self) -> None:
         assert time.monotonic() - self._began < 5, "it waits for the clock"
-        return None
 
 
 def test_a_clock_that_is_put_back_makes_no_pause_longer(monkeypatch: pytest.MonkeyPatch) -> None:
