@@ -401,7 +401,7 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
 
     For a STEP it shows the step before it, the transition that led there, and why no other did. STEP is an id
     (build/fix, the last time), which time (build/fix@2), a number, or the step that comes next. Without one it explains
-    the current step.
+    the current step; so it does where RUN stands alone.
 
     For an ARTIFACT it shows its triggers, its condition with the present values, and when Loom last loaded it.
 
@@ -418,6 +418,8 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     space = command_line.space()
     if named and run and _is_run(space, named) and not _is_run(space, run):  # as in `show RUN STAGE`
         named, run = run, named
+    elif named and run is None and _is_run(space, named, in_full=True):
+        named, run = None, named
     run_id = command_line.shown_run_id(space, run)
     found = space.store.read(run_id, to_show=True)
     told = explain.why(space, found, named)
@@ -426,11 +428,13 @@ def why(named: str | None, run: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _is_run(space: Workspace, word: str) -> bool:
+def _is_run(space: Workspace, word: str, *, in_full: bool = False) -> bool:
+    """Tell whether a word means a run. in_full: as its id or its handle, and not as the beginning of one."""
     try:
-        return bool(match(space.store, word))
+        run_id = match(space.store, word)
     except LoomError:
         return False
+    return not in_full or word in (run_id, space.store.handle(run_id))
 
 
 def _way_lines(told: Mapping[str, Any]) -> list[str]:

@@ -84,6 +84,16 @@ def test_without_a_word_it_is_the_step_that_the_run_is_at(scene: Scene, cli: Cli
     assert cli("show", "--why").stdout.startswith("build/publish@1 came after build/test@1")
 
 
+def test_a_run_that_is_named_alone_is_no_step(scene: Scene, cli: Cli) -> None:
+    scene.workflow(phases={"build": {"steps": STEPS}})
+    runs = [scene.begin(work, session=None).run for work in ("make", "another thing")]  # `make` is a step, too
+    for run in runs:
+        for word in (run.handle, run.run_id):
+            told = cli("show", "--why", word, "--json", session=None).ends().json
+            assert (told["run_id"], told["step_id"]) == (run.run_id, "build/make")
+    assert cli("show", "--why", "make", runs[1].handle, "--json", session=None).ends().json["handle"] == runs[1].handle
+
+
 def test_a_step_that_was_not_come_to(scene: Scene, cli: Cli) -> None:
     scene.workflow(phases={"build": {"steps": STEPS}})
     scene.begin()
