@@ -19,8 +19,8 @@ class Dialect(Protocol):
 
     PROGRAM: its name on PATH, empty where that is its user's; INSTALL: how one gets it, in words; SILENT: what is
     said where it calls no hook of Loom's; TAKES_RULES: whether it can be told what to allow; WIDENED: in words,
-    where that stands else; NAMES_CONVERSATIONS: whether their ids can be chosen; TELLS_COST: whether it says what
-    it costs.
+    where that stands else, or that nothing does; NAMES_CONVERSATIONS: whether their ids can be chosen; TELLS_COST:
+    whether it says what it costs.
     """
 
     PROGRAM: str

@@ -81,7 +81,7 @@ class Driver:
         self._session_id = ""
         self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
-        self._denied: tuple[str, ...] = ()
+        self._allowed_by: tuple[str, ...] = ()
         self._notes: list[str] = []
 
     def drive(self) -> Ended:
@@ -105,11 +105,11 @@ class Driver:
 
     def _ended(self, verdict: Verdict) -> Ended:
         run, why = self._space.store.read(self._run_id), verdict.why
-        denied = self._denied if verdict.kind == "denied" else ()
-        if verdict.kind == "denied" and not self._dialect.TAKES_RULES:
-            why, denied = f"{why}; {self._dialect.WIDENED}", ()
+        allow = self._allowed_by if verdict.kind == "denied" else ()
+        if verdict.kind == "denied" and not allow:
+            why = f"{why}; {self._dialect.WIDENED}"
         assert verdict.code is not None
-        return Ended(verdict.code, verdict.kind, why, run, denied, tuple(self._notes))
+        return Ended(verdict.code, verdict.kind, why, run, allow, tuple(self._notes))
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
@@ -167,7 +167,7 @@ class Driver:
             if not plays:
                 continue
             turn = self._play(run, was)
-            self._denied = turn.denied
+            self._allowed_by = turn.allowed_by
             run = self._space.store.read(self._run_id)
             self._save(self._stand(run))
             verdict = rules.after(was, self._stand(run), turn, tries, told=self._is_told())

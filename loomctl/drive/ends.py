@@ -53,7 +53,8 @@ def of(watch: Watch, why: str, last_words: str, now: float) -> Turn:
     """Say how a turn ended. why: what the driver ended it for, or empty; last_words: on standard error."""
     turn = _ended(watch, why, last_words, now)
     denied = tuple(dict.fromkeys(one.rule or one.what for one in watch.denied.values()))
-    return turn._replace(said=watch.said, denied=denied)
+    allowed_by = tuple(dict.fromkeys(one.rule for one in watch.denied.values() if one.rule))
+    return turn._replace(said=watch.said, denied=denied, allowed_by=allowed_by)
 
 
 def _ended(watch: Watch, why: str, last_words: str, now: float) -> Turn:

@@ -60,7 +60,8 @@ class Turn(NamedTuple):
     """How an assistant's process ended.
 
     end: one of the words above; why: in words; until: since 1970, of a QUOTA; said: the assistant's last words;
-    denied: what its host refused it, in the words of the settings that allow it; crashed: it ended without a word.
+    denied: what its host refused it; allowed_by: the settings that allow that, as far as any does; crashed: it ended
+    without a word.
     """
 
     end: str
@@ -68,6 +69,7 @@ class Turn(NamedTuple):
     until: float = 0.0
     said: str = ""
     denied: tuple[str, ...] = ()
+    allowed_by: tuple[str, ...] = ()
     crashed: bool = False
 
 

@@ -100,6 +100,15 @@ def test_a_refusal_is_a_line_and_names_what_allows_it(fake: FakeAssistant) -> No
 
 
 @pytest.mark.slow
+def test_of_a_refusal_that_nothing_allows_no_rule_is_named(fake: FakeAssistant) -> None:
+    fake.play(f'refused a "loomctl approve {begun(fake)}"; ends; over 0.25')
+    out, _ = fake.drives(fake.scene.handle, code=9)
+    assert "the assistant was refused Bash loomctl approve" in out
+    assert "--allow" not in out
+    assert "; no setting allows that\n" in out
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_it_after_the_step(fake: FakeAssistant, gate: Gate) -> None:
     fake.play(f'calls a "wait"; {gate}; ends; sleep 70; ends; over 0.1')
     begun(fake)

@@ -93,6 +93,25 @@ def test_a_call_and_its_result_are_known_by_what_they_say() -> None:
 
 
 @each(
+    ("tool", "given", "rule"),
+    [
+        ("Write", {"file_path": "/p/a.txt"}, "Write"),
+        ("Bash", {"command": "loomctl approve shop-258"}, ""),  # a person's
+        ("Bash", {"command": "cd /p && loomctl tell shop-258 'you may'"}, ""),
+        ("Bash", {"command": "loomctl show shop-258 | head"}, "Bash(loomctl show:*)"),
+        ("Write", {"file_path": "/p/.loom/local/x"}, ""),  # Loom's
+        ("Edit", {"file_path": "/p/.loom/runs/258/state.json"}, ""),
+        ("Edit", {"file_path": "/p/.loom/workflows/core.yaml"}, "Edit"),
+    ],
+)
+def test_what_loom_refuses_anyway_has_no_rule(tool: str, given: dict[str, str], rule: str) -> None:
+    denied = {"tool_use_id": "t1", "tool_name": tool, "tool_input": given}
+    (over,) = read({"type": "result", "permission_denials": [denied]})
+    assert isinstance(over, signs.Over)
+    assert over.denied[0].rule == rule
+
+
+@each(
     "result, expected",
     [
         ({"subtype": "success", "is_error": False, "total_cost_usd": 0.25, "result": "done"},

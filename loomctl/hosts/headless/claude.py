@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os.path
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import signs
 from loomctl.hosts import signs as hook_signs
-from loomctl.hosts import table
+from loomctl.hosts import table, tool_calls
 from loomctl.hosts.headless import json_events
 from loomctl.hosts.headless.json_events import number, text
 from loomctl.kit import digests, quick_json
@@ -23,7 +24,7 @@ PROGRAM = "claude"
 INSTALL = "`npm install -g @anthropic-ai/claude-code` installs it"
 SILENT = hook_signs.said(table.CLAUDE)
 TELLS_COST = TAKES_RULES = NAMES_CONVERSATIONS = True
-WIDENED = ""
+WIDENED = "no setting allows that"
 # What it needs for Loom itself, what looks and changes nothing, and edits in the folder that it is started in.
 _ALWAYS = ("Bash(loomctl:*)", "Edit(./**)", "Read", "Grep", "Glob", "Task", "Agent", "TodoWrite", "Skill")
 # What Loom alone writes: with an edit there it could approve its own gates, and speak as its user.
@@ -178,9 +179,13 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def _rule(tool: str, given: dict[str, Any]) -> str:
-    """Give the rule in the host's settings that allows a call."""
+    """Give the rule in the host's settings that allows a call; empty where Loom refuses it all the same (D68)."""
     if tool != "Bash":
-        return tool
+        path = text(given.get("file_path"))
+        return "" if any(fnmatchcase(path, f"*/.loom/{one}") for one in _OF_LOOM) else tool
+    verdict = tool_calls.judge(text(given.get("command")))
+    if verdict is not None and verdict.decision == tool_calls.ASK:
+        return ""
     first = one_line(text(given.get("command")), 200).split(" ")
     return f"Bash({' '.join(first[:2])}:*)" if first[0] else tool
 
