@@ -28,7 +28,7 @@ for left in "$NOTES"/left/*; do
     fi
 done
 say '{"type":"system","subtype":"init","session_id":"stand-in"}'
-[ -z "${LEAVES-}" ] || (setsid sh -c ': >"$NOTES/left/$$"; $0; exec sleep MARKER' "$LEAVES" &)
+[ -z "${LEAVES-}" ] || (setsid sh -c ': >"$NOTES/left/$$"; eval "$0"; exec sleep MARKER' "$LEAVES" &)
 while [ -e "$NOTES/hold" ]; do sleep 0.05; done
 while step=$(sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' "$state") && [ -n "$step" ]; do
     say "$step" >>"$NOTES/begun"
