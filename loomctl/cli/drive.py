@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import signal
+import sys
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from loomctl.drive.asked import Asked
     from loomctl.drive.drive import Driver
+    from loomctl.drive.leash import Leash
     from loomctl.drive.seen import Ended, Seen
     from loomctl.runs.project import Workspace
 
@@ -81,40 +83,59 @@ def _command(context: click.Context) -> list[str] | None:
     return words
 
 
+def _leash(context: click.Context, seconds: float | None) -> Leash | None:
+    """Hold the driver by its standard input from here on, if that is wanted. Raises a usage error."""
+    if seconds is None:
+        return None
+    if sys.stdin.isatty():
+        held = "--leash is held by a pipe on standard input: start this from a program that writes to it"
+        raise click.UsageError(held, context)
+    from loomctl.drive.leash import Leash  # a person holds none
+
+    return context.with_resource(Leash(seconds))
+
+
 @click.command(cls=_WithACommand, options_metavar="[OPTIONS]")
 @click.argument("work", nargs=-1, shell_complete=complete_runs)
 @click.option("--workflow", "-w", metavar="ID|PATH", shell_complete=complete_workflows, help="Start a run of this one.")
 @click.option("--key", metavar="KEY", help="Drive the open run of this key; start one if there is none.")
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of the run's own, beside the project.")
 @click.option("--host", metavar="HOST", default=table.CLAUDE.name, show_default=True, help="The assistant that works.")
-@click.option("--max-time", type=_Span(), help="End after so long, such as 4h.")
+@click.option("--max-time", "time", type=_Span(), help="End after so long, such as 4h.")
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="End at this cost of the run."
+    "--max-cost",
+    "cost",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="End at this cost of the run.",
 )
-@click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="End after N turns of the assistant.")
+@click.option(
+    "--max-turns", "turns", type=click.IntRange(min=1), metavar="N", help="End after N turns of the assistant."
+)
 @click.option(
     "--silence", type=_Span(), default="20m", show_default=True, help="End a turn without a sign for so long."
 )
-@click.option("--turn-time", type=_Span(), default="60m", show_default=True, help="End a turn that takes longer.")
+@click.option(
+    "--turn-time", "turn", type=_Span(), default="60m", show_default=True, help="End a turn that takes longer."
+)
 @click.option(
     "--allow", metavar="RULE", multiple=True, help="Let the assistant do this too, such as 'Bash(npm test:*)'."
 )
+@click.option("--leash", type=_Span(), help="End now when standard input is closed, or silent for so long.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of text.")
 @click.pass_context
 def drive_command(
     context: click.Context,
+    /,
     work: tuple[str, ...],
     workflow: str | None,
     key: str | None,
     worktree: bool,
     host: str,
-    max_time: float | None,
-    max_cost: float | None,
-    max_turns: int | None,
-    silence: float,
-    turn_time: float,
     allow: tuple[str, ...],
+    leash: float | None,
     as_json: bool,
+    **given: Any,
 ) -> int:
     """Let an assistant work on a run until it needs you.
 
@@ -134,11 +155,11 @@ def drive_command(
       loomctl drive "add dark mode" --workflow core --worktree
       loomctl drive shop-258 -- gemini --approval-mode auto_edit
     """
+    held = _leash(context, leash)
     space = command_line.space(make=True)
     person.must_decide(space, "drive", *work)  # what it starts may do what this caller may not
-    limits = Limits(max_time, max_cost, max_turns, silence, turn_time)
-    words = _command(context)
-    headless.refuse_unheld(host if words is None else None, cost=max_cost, allow=allow)
+    limits, words = Limits(**given), _command(context)
+    headless.refuse_unheld(host if words is None else None, cost=limits.cost, allow=allow)
     named = host if words is None else BY_HAND
     run_id = _meant(space, work, workflow, key, host if words is None else None)
     ended = drive.over(space.store.read(run_id))
@@ -158,7 +179,8 @@ def drive_command(
         output.note(said)
     allow = (*allow, *asked_for)
     show = _shown(own, named, as_json=as_json)
-    driver = _driver(own, run_id, host if words is None else words, limits, word=word, allow=allow, show=show)
+    what = host if words is None else words
+    driver = _driver(own, run_id, what, limits, word=word, allow=allow, show=show, leash=held)
     with _signals(driver.asked), closing(show):
         try:
             ended = driver.drive()
@@ -184,15 +206,18 @@ def _driver(
     word: str,
     allow: tuple[str, ...],
     show: Callable[[Seen], None],
+    leash: Leash | None,
 ) -> Driver:
     """Make the driver of a run. what: the assistant's name, or the words of a command."""
     around = table.for_another(os.environ)
     if isinstance(what, str):
         dialect = headless.of(what)
-        return drive.Driver(own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show)
+        return drive.Driver(
+            own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show, leash=leash
+        )
     from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
 
-    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show)
+    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show, leash=leash)
 
 
 def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:

@@ -28,6 +28,7 @@ from loomctl.workflows import branches, triggers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from loomctl.drive.leash import Leash
     from loomctl.drive.process import Hand, Order
     from loomctl.drive.rules import Stand
     from loomctl.drive.seen import Seen
@@ -89,9 +90,12 @@ class ByHand(Driver):
         word: str,
         environ: Mapping[str, str],
         show: Callable[[Seen], None] = lambda _: None,
+        leash: Leash | None = None,
     ) -> None:
         self._command = Command(words)
-        super().__init__(space, run_id, BY_HAND, self._command, limits, word=word, environ=environ, show=show)
+        super().__init__(
+            space, run_id, BY_HAND, self._command, limits, word=word, environ=environ, show=show, leash=leash
+        )
         self._around = dict(environ)
         self._step: _Step | None = None
         self._repair = ("", "")  # the stage, and what was not as it must be

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from loomctl.drive.dialect import Dialect
+    from loomctl.drive.leash import Leash
     from loomctl.drive.signs import Sign
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
@@ -70,12 +71,13 @@ class Driver:
         environ: Mapping[str, str],
         allow: tuple[str, ...] = (),
         show: Callable[[Seen], None] = lambda _: None,
+        leash: Leash | None = None,
     ) -> None:
         self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
         self._environ = environ
         self._saving = Saving(space, run_id)
-        self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off)
+        self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off, leash)
         self._began = time.monotonic()
         self._turn = self._turns = 0
         self._session_id = ""
@@ -304,7 +306,7 @@ class Driver:
                 asked, at = self.asked.how_soon(), self._look(watch).place[:3]
                 place = place if place and asked == STEP else at
                 if asked == NOW or at != place:
-                    return "stopped"
+                    return self.asked.what_for()
         return ""
 
     def _works(self, hand: Hand, watch: Watch, limits: Limits) -> bool:

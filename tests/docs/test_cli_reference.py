@@ -26,7 +26,7 @@ ENDS: dict[str, dict[int, str]] = {
         **NO_RUN,
         1: "the run failed or is cancelled, or the assistant cannot be started",
         6: "another session drives the run",
-        9: "the run waits for you or for a time, or you ended the driver",
+        9: "the run waits for you or for a time; you ended the driver, or its leash is gone",
         10: "one of your limits is reached",
         130: "a second Ctrl-C",
     },

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -29,10 +32,10 @@ def driven(tmp_path: Path) -> Driven:
     return Driven(tmp_path / "driven", leaves=":")
 
 
-def held(driven: Driven, run_id: str) -> subprocess.Popen[str]:
+def held(driven: Driven, run_id: str, *words: str, **more: Any) -> subprocess.Popen[str]:
     """Drive a run until its assistant works, which then waits."""
     (driven.notes / "hold").touch()
-    process = driven.start("drive", run_id)
+    process = driven.start("drive", run_id, *words, **more)
     until(lambda: driven.noted("starts"))
     until(driven.left)
     return process
@@ -127,7 +130,8 @@ def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: 
 
 
 @pytest.mark.slow
-def test_who_ends_a_drive_waits_for_no_repository(driven: Driven) -> None:
+@pytest.mark.parametrize("way", ["SIGTERM", "leash"])
+def test_who_ends_a_drive_waits_for_no_repository(driven: Driven, way: str) -> None:
     """What is saved for another machine may take minutes where a repository is large, or its disk is far away."""
     run_id = driven.begin()
     git = shutil.which("git")
@@ -136,10 +140,13 @@ def test_who_ends_a_drive_waits_for_no_repository(driven: Driven) -> None:
     slow = f'#!/bin/sh\ncase $* in *write-tree*) : >"$NOTES/slow"; sleep 60;; esac\nexec {git} "$@"\n'
     (driven.root / "bin" / "git").write_text(slow)
     (driven.root / "bin" / "git").chmod(0o755)
-    process = driven.start("drive", run_id)
+    process = driven.start("drive", run_id, "--leash", "60s", stdin=subprocess.PIPE)
     until((driven.notes / "slow").exists)
     began = time.monotonic()
-    process.terminate()
+    if way == "SIGTERM":
+        process.terminate()
+    else:
+        let_go(process)
     assert ends(driven, process).startswith("9 ")
     assert time.monotonic() - began < 15
     assert driven.state(run_id)["lease"]["session_id"] is None
@@ -178,3 +185,101 @@ def test_a_forged_word_drives_nothing(driven: Driven) -> None:
     assert driven.state(run_id)["steps"] == before
     (driven.notes / "hold").unlink()
     assert ends(driven, process).startswith("0 ")
+
+
+# ---- What a supervisor holds it by.
+
+
+def let_go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None  # nothing is left to be flushed
+
+
+def ended_for(driven: Driven, run_id: str) -> str:
+    assert driven.state(run_id)["lease"]["session_id"] is None
+    (told,) = [one["properties"] for one in driven.events(run_id) if one["event"] == "drive.ended"]
+    return str(told["kind"])
+
+
+_SUPERVISOR = """
+import subprocess, sys, time
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(child.pid, flush=True)
+while True:
+    child.stdin.write(b".")
+    child.stdin.flush()
+    time.sleep(0.2)
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_whose_supervisor_is_killed_is_gone_with_all_that_it_started(tmp_path: Path) -> None:
+    driven = Driven(tmp_path / "driven", leaves="trap '' TERM INT")
+    run_id = driven.begin()
+    (driven.notes / "hold").touch()
+    words = [sys.executable, "-c", _SUPERVISOR, *driven.command, "drive", run_id, "--leash", "60s"]
+    with subprocess.Popen(
+        words, cwd=driven.project, env=driven.environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        driver = psutil.Process(int(supervisor.stdout.readline()))
+        until(driven.left)
+        supervisor.kill()
+        began = time.monotonic()
+        until(lambda: not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE)
+    assert time.monotonic() - began < 15
+    assert driven.left() == []
+    assert ended_for(driven, run_id) == "leash"
+
+
+@pytest.mark.slow
+def test_a_driver_to_whom_nobody_writes_ends_now_and_goes_on_when_it_is_driven_again(driven: Driven) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id, "--leash", "2s", stdin=subprocess.PIPE)
+    process.wait(WAIT)
+    said = ends(driven, process)
+    assert said.startswith("9 ")
+    assert "the leash is gone: nothing came on standard input for 2 s" in said
+    assert ended_for(driven, run_id) == "leash"
+    (driven.notes / "hold").unlink()
+    driven.loomctl("drive", run_id)
+    assert driven.state(run_id)["status"] == "completed"
+
+
+@pytest.mark.slow
+def test_a_driver_that_was_stopped_for_too_long_believes_no_old_word(driven: Driven) -> None:
+    run_id = driven.begin()
+    (driven.notes / "hold").touch()
+    process = driven.start("drive", run_id, "--leash", "8s", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    word = process.stdin.fileno()
+    until(lambda: os.write(word, b".") and driven.left())
+    process.send_signal(signal.SIGSTOP)
+    stopped = time.monotonic()
+    until(lambda: os.write(word, b".") and time.monotonic() - stopped > 8)
+    process.send_signal(signal.SIGCONT)
+    with contextlib.suppress(BrokenPipeError):
+        until(lambda: os.write(word, b".") and process.poll() is not None)
+    process.wait(WAIT)
+    assert "nothing came on standard input for 8 s" in ends(driven, process)
+    assert ended_for(driven, run_id) == "leash"
+
+
+@pytest.mark.slow
+def test_a_driver_that_waits_for_a_time_is_held_too(driven: Driven) -> None:
+    (driven.root / "bin" / "claude").write_text("#!/bin/sh\nexit 3\n")
+    run_id = driven.begin()
+    process = driven.start("drive", run_id, "--leash", "60s", "--json", stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert any('"waiting"' in line for line in iter(process.stdout.readline, ""))
+    let_go(process)
+    assert ends(driven, process).startswith("9 ")
+    assert ended_for(driven, run_id) == "leash"
+
+
+@pytest.mark.slow
+def test_a_leash_that_nobody_holds_starts_no_assistant(driven: Driven) -> None:
+    run_id = driven.begin()
+    assert "standard input was closed" in driven.loomctl("drive", run_id, "--leash", "60s", code=9)
+    assert driven.starts(run_id) == 0

@@ -68,8 +68,9 @@ class Driven:
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         """Begin a loomctl command, in a session of its own."""
+        more = {"stdin": subprocess.DEVNULL, **more}
         return subprocess.Popen(
-            [*self.command, *words], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL,
+            [*self.command, *words], cwd=self.project, env=self.environment,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **more,
         )  # fmt: skip
 
