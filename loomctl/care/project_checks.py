@@ -275,15 +275,11 @@ def known(patient: Patient) -> Finding:
     if foreign:
         found = f"Loom does not read {foreign[0]}: another user could have written to it"
         return Finding(FAIL, found, f"ls -ld {shlex.quote(foreign[0])}", foreign[1:])
-    if not home:
-        way = "export LOOM_STATE_HOME=$(mktemp -d)"
-        return Finding(FAIL, f"Loom has no folder to remember runs in, {unkept}", way)
-    place = machine.nearest(home)
-    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
-        if patient.shut_in:
+    if found := run_notes.unkept():
+        if home and patient.shut_in:
             return Finding(PASS, f"hooks remember this machine's runs in {home}, which this sandbox shuts")
-        found = f"Loom cannot remember runs in {home}, {unkept}"
-        return Finding(FAIL, found, f"ls -ld {shlex.quote(place)}")
+        way = f"ls -ld {shlex.quote(machine.nearest(home))}" if home else "export LOOM_STATE_HOME=$(mktemp -d)"
+        return Finding(FAIL, f"{found}, {unkept}", way)
     troubles = []
     named = os.environ.get("LOOM_STATE_HOME", "")
     if named and not os.path.isabs(named):

@@ -225,12 +225,13 @@ def must_be_known(space: Workspace, run_id: str) -> None:
 
     found = driver(space, run_id)
     why = "a run that came with a project or a pull loads nothing until you resume it"
+    unkept = "" if space.caller.shut_in else run_notes.unkept()  # a sandbox's hooks remember it
     raise LoomError(
         "NOT_KNOWN_HERE",
         f"the run {space.store.handle(run_id)} was not resumed here",
         where=space.store.run_dir(run_id),
-        why=why if found is None else f"{why}; it is driven by {drivers.told(found)}",
-        hint=way_in(space, run_id),
+        why=unkept or (why if found is None else f"{why}; it is driven by {drivers.told(found)}"),
+        hint="loomctl doctor" if unkept else way_in(space, run_id),
         exit_code=EXIT_NO_RUN,
     )
 

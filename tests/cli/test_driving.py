@@ -229,6 +229,22 @@ def test_who_may_not_drive_it_is_asked_for_no_trust(fake: FakeAssistant) -> None
     assert "This run wants" not in err
 
 
+@pytest.mark.parametrize("home", ["", "file/state"])
+def test_without_a_folder_to_remember_runs_in_that_is_named(
+    fake: FakeAssistant, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """`loomctl resume`, the way in to a run that came from elsewhere, would lead back here."""
+    run_id = begun(fake)
+    file = fake.scene.write("file", "")
+    monkeypatch.setenv("LOOM_STATE_HOME", str(file / "state") if home else "")
+    monkeypatch.setenv("HOME", "elsewhere")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    _, err = fake.drives(run_id, code=3)
+    assert (f"Loom cannot remember runs in {file}" if home else "Loom has no folder to remember runs in") in err
+    assert err.endswith("hint: loomctl doctor\n")
+    assert fake.turns == 0
+
+
 @pytest.mark.parametrize(("status", "code"), [("completed", 0), ("cancelled", 1)])
 def test_of_a_run_that_is_over_it_says_so_and_writes_nothing(fake: FakeAssistant, status: str, code: int) -> None:
     fake.scene.workflow(phases={"build": {"steps": STEPS}}, allow=["Write"])

@@ -74,6 +74,16 @@ def note_taken_up(run_id: str, store: str, *, shut_in: bool) -> str:
     return "" if shut_in else said
 
 
+def unkept() -> str:
+    """Say that this machine can remember no run, and where; empty where it can."""
+    home = machine.state_home()
+    if not home:
+        return "Loom has no folder to remember runs in"
+    place = machine.nearest(home)
+    can = os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)
+    return "" if can else f"Loom cannot remember runs in {home}"
+
+
 def forget_known(run_id: str, store: str) -> None:
     """Forget that a run was taken up here."""
     path = _known_path(run_id, store)
