@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from loomctl.drive.leash import Leash
     from loomctl.drive.seen import Ended, Seen
     from loomctl.runs.project import Workspace
+    from loomctl.runs.store.store import Run
 
 _COMMAND = "loomctl.drive.command"
 _LONGEST = 1e8  # seconds: three years
@@ -184,8 +185,8 @@ def drive_command(
     with _signals(driver.asked), closing(show):
         try:
             ended = driver.drive()
-        except LoomError as error:
-            show.failed(run.handle, error)
+        except Exception as error:
+            show.failed(_as_it_stands(own, run), output.told(error, f"loomctl show {run.handle}"))
             raise
     show.ended(ended, _next(ended))
     return ended.code
@@ -195,6 +196,14 @@ def _shown(space: Workspace, named: str, *, as_json: bool) -> drive_screen.Shown
     """Make what shows a drive. named: who works."""
     screen = drive_screen.Told(named, space.project.root) if as_json else drive_screen.Lines()
     return drive_screen.Shown(screen, Notice(space.settings.notify))
+
+
+def _as_it_stands(space: Workspace, run: Run) -> Run:
+    """Read a run again, as far as it can be read."""
+    try:
+        return space.store.read(run.run_id)
+    except (OSError, LoomError):
+        return run
 
 
 def _driver(

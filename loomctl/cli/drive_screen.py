@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import output
 from loomctl.drive.asked import NOW, STEP
+from loomctl.drive.seen import Ended
 from loomctl.kit import clock
+from loomctl.kit.errors import EXIT_BUG
 from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import masked_line
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from loomctl.cli.notice import Notice
-    from loomctl.drive.seen import Ended, Seen
+    from loomctl.drive.seen import Seen
     from loomctl.drive.watch import Watch
     from loomctl.kit.errors import LoomError
+    from loomctl.runs.store.store import Run
 
 _PAUSE = 0.5  # seconds between two drawings
 _NARROWEST, _WIDEST, _LABEL = 20, 100, 9  # columns
@@ -50,11 +53,11 @@ class Shown:
         self._screen.ended(ended, command)
         self._notice.ended(ended, command)
 
-    def failed(self, handle: str, error: LoomError) -> None:
-        """Call, where an error ended it that is said by whoever called the driver."""
-        self._screen.close()
+    def failed(self, run: Run, error: LoomError) -> None:
+        """Tell of an error that ended it, and that whoever called the driver says."""
+        self._screen.failed(run, error)
         if error.code != leases.HELD_BY_ANOTHER:
-            self._notice.failed(handle, error)
+            self._notice.failed(run.handle, error)
 
     def close(self) -> None:
         """Leave the screen as it is to stay."""
@@ -93,6 +96,12 @@ class Told:
         run = ended.run
         told = {"event": "drive.ended", "run_id": run.run_id, "handle": run.handle, "status": run.state["status"]}
         self._tell({**told, **brief(ended, command)})
+
+    def failed(self, run: Run, error: LoomError) -> None:
+        """Tell that an error ended the drive, where it had begun."""
+        if self._began:
+            kind = "bug" if error.exit_code == EXIT_BUG else "error"
+            self.ended(Ended(error.exit_code, kind, error.what, run), error.hint)
 
     def close(self) -> None:
         """Do nothing: each line stands for itself."""
@@ -165,6 +174,10 @@ class Lines:
             output.prose(f"Loom: {ended.run.handle}: {ended.why}" + (f"\n  {command}" if command else ""))
         except OSError:
             pass
+
+    def failed(self, run: Run, error: LoomError) -> None:  # noqa: ARG002 - whoever called the driver says it
+        """Leave the screen to the error's words."""
+        self.close()
 
     def close(self) -> None:
         """Take the block away: what stands above it stays."""

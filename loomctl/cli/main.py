@@ -75,8 +75,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomError:
-    if isinstance(error, LoomError):
-        return error
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx is not None else _command_of(words)
         is_goal = is_slash and isinstance(error, click.NoSuchOption)
@@ -86,7 +84,7 @@ def _in_words(error: Exception, words: list[str], *, is_slash: bool) -> LoomErro
         return output.damage(error)
     line = shlex.join(word for word in words if word not in ("--debug", "--json"))
     again = f"loomctl --debug {line}" if len(line) <= LONGEST_LINE else "loomctl --debug doctor"
-    return output.in_words(error, again) if isinstance(error, OSError) else output.bug(error, again)
+    return output.told(error, again)
 
 
 def _command_of(words: list[str]) -> str:

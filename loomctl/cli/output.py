@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
+_in_lines: list[bool] = []  # not empty: a command has spoken in a document a line, and so does its error
 _NARROWEST, _NARROW_SCREEN = 12, 40  # columns of a cell that is cut, and of a line
 _STYLES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -55,6 +56,7 @@ class _Patient(io.RawIOBase):
 
 def prepare() -> None:
     """Make both streams show what they can: other signs where a locale lacks ours, all of it where a pipe is full."""
+    _in_lines.clear()
     sys.stdout, sys.stderr = _prepared(sys.stdout), _prepared(sys.stderr)
 
 
@@ -97,6 +99,7 @@ def document(value: dict[str, Any]) -> None:
 
 def event(value: dict[str, Any]) -> None:
     """Print one JSON document of many, in a line, its secrets masked."""
+    _in_lines[:] = [True]
     print(line(masked({"schema_version": SCHEMA_VERSION, **value})), flush=True)
 
 
@@ -342,6 +345,13 @@ def in_words(error: OSError, again: str) -> LoomError:
     return said
 
 
+def told(error: Exception, again: str) -> LoomError:
+    """Make the one error that tells of whatever a command ended with. again: as above."""
+    if isinstance(error, LoomError):
+        return error
+    return in_words(error, again) if isinstance(error, OSError) else bug(error, again)
+
+
 def bug(error: Exception, again: str) -> LoomError:
     """Make the error of what no user did: code BUG, exit 70. again: as above."""
     why = "this is a bug in Loom, not your fault; please report it with the output of the --debug command below"
@@ -365,7 +375,7 @@ def fail(error: LoomError, *, as_json: bool) -> int:
     """Print an error where it belongs; where that takes nothing, on standard error; else the exit code says it all."""
     try:
         if as_json and not _is_stuck(sys.stdout):
-            document({"error": error.to_dict()})
+            (event if _in_lines else document)({"error": error.to_dict()})
             return error.exit_code
     except OSError:
         pass

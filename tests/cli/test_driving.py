@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -76,6 +77,22 @@ def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
     assert ended["code"] == 0
     assert ended["kind"] == ended["status"] == "completed"
     assert ended["command"] == f"loomctl report {fake.scene.handle}"
+
+
+@pytest.mark.slow
+def test_an_error_is_told_in_lines_too(fake: FakeAssistant, gate: Gate) -> None:
+    fake.play(f"{gate}; over 0.1")
+    begun(fake)
+    child = fake.start("drive", fake.scene.handle, "--json")
+    until(lambda: fake.turns)
+    state = fake.scene.run_dir / "state.json"
+    state.write_text(json.dumps({**fake.scene.state, "schema_version": 99}), encoding="utf-8")
+    gate.open()
+    out, _ = fake.ends(child, 7)
+    *_, ended, error = documents(out)
+    assert (ended["event"], ended["kind"], ended["code"]) == ("drive.ended", "error", 7)
+    assert ended["why"] == error["error"]["message"]
+    assert ended["status"] == "in_progress"
 
 
 @pytest.mark.slow
