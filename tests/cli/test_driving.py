@@ -80,14 +80,13 @@ def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_is_told_in_lines_too(fake: FakeAssistant, gate: Gate) -> None:
-    fake.play(f"{gate}; over 0.1")
+def test_an_error_is_told_in_lines_too(fake: FakeAssistant) -> None:
+    fake.play('calls a "wait"; sleep 70')
     begun(fake)
     child = fake.start("drive", fake.scene.handle, "--json")
     until(lambda: fake.turns)
     state = fake.scene.run_dir / "state.json"
     state.write_text(json.dumps({**fake.scene.state, "schema_version": 99}), encoding="utf-8")
-    gate.open()
     out, _ = fake.ends(child, 7)
     *_, ended, error = documents(out)
     assert (ended["event"], ended["kind"], ended["code"]) == ("drive.ended", "error", 7)
