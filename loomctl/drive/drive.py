@@ -461,7 +461,7 @@ class Driver:
 
     def _save(self, stand: Stand) -> None:
         """Save the checkout's content beside the run as each stage begins, for another machine (D77)."""
-        for note in self._saving.save(stand.over):
+        for note in self._saving.save(stand.over) if self.asked.how_soon() != NOW else ():
             self._add_note(note)
 
     def _add_note(self, note: str) -> None:

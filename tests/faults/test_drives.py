@@ -132,7 +132,12 @@ def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["SIGTERM", "leash"])
 def test_who_ends_a_drive_waits_for_no_repository(driven: Driven, way: str) -> None:
-    """What is saved for another machine may take minutes where a repository is large, or its disk is far away."""
+    """What is saved for another machine may take minutes where a repository is large, or its disk is far away.
+
+    The assistant goes on for as long as it is let: what it ends meanwhile is not saved either.
+    """
+    claude = driven.root / "bin" / "claude"
+    claude.write_text(claude.read_text().replace("\n", "\ntrap '' INT\n", 1))
     run_id = driven.begin()
     git = shutil.which("git")
     words = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x"
