@@ -134,6 +134,7 @@ class Driver:
             return state, []
         weights = {model: costs.number(weight) for model, weight in as_object(left.get("weights")).items()}
         told = {"turn": left.get("turn"), "class": rules.INFRA, "why": "its driver was killed", "tokens": None}
+        told |= {"conversation": left.get("conversation") or None}
         return self._booked(state, str(left.get("conversation")), None, weights, told)
 
     def _give_back(self, verdict: Verdict) -> None:
@@ -248,15 +249,12 @@ class Driver:
         order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
         order = order._replace(mark=f"{self._run_id} {self._word}", store=self._space.store.folder)
         begins = {"turn": self._turn, "conversation": self._session_id or None, "goes_on": goes_on}
-        self._note(
-            lambda state: (
-                _without_denied(state),
-                [Event("turn.started", begins, self._space.caller.session_id, was.step)],
-            )
-        )
+        started = Event("turn.started", begins, self._space.caller.session_id, was.step)
+        self._note(lambda state: (_without_denied(state), [started]))
         watch = Watch(time.monotonic())
         self._look(watch, "turn.started", begins)
         hand = self._begin(*self._ordered(order))
+        self._note_usage(watch)
         why = ""
         try:
             why = self._follow(hand, watch)

@@ -236,6 +236,7 @@ def test_the_cost_is_right_over_conversations_and_kills_and_ends_at_the_limit(dr
     state = drive.state()
     killed, last = ended(drive)[-2:]
     assert (killed["estimated"], killed["why"]) == (True, "its driver was killed")
+    assert len({one["conversation"] for one in ended(drive) if one["conversation"]}) == 3
     assert killed["cost"] == pytest.approx(PRICE, rel=0.35)
     assert last["cost"] == pytest.approx(PRICE * 3, abs=0.005)
     assert state["driving"]["cost"] == pytest.approx(sum(one["cost"] for one in ended(drive)), abs=0.00001)

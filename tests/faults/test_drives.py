@@ -114,6 +114,9 @@ def ends_after_kill(driven: Driven, killed: subprocess.Popen[str], run_id: str) 
     killed.communicate(timeout=WAIT)
     assert driven.state(run_id)["status"] == "completed"
     assert (driven.left(), driven.done_again(run_id), driven.noted("overlaps")) == ([], [], [])
+    turns = [(one["event"], one["properties"].get("why")) for one in driven.events(run_id) if "turn." in one["event"]]
+    begins, killed, ends = ("turn.started", None), ("turn.ended", "its driver was killed"), ("turn.ended", "")
+    assert turns == [begins, killed, begins, ends]  # also of one that was killed before anything was heard of its cost
 
 
 @pytest.mark.slow
