@@ -97,6 +97,27 @@ def begin(root: Path, env: Mapping[str, str], *, main: str = MAIN) -> dict[str, 
     return told
 
 
+def clean_copy(base: Path) -> Path:
+    """Copy what git has or would add, as a fresh clone would be."""
+    words = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in filter(None, subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (base / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, base / name)
+    return base
+
+
+def prepared(base: Path, bundle: Path) -> None:
+    """Find the assistant, and let Loom set up its packages once for all machines."""
+    cache = Path(os.environ.get("LOOM_TEST_CACHE") or Path.home() / ".cache" / "loom-tests")
+    found = sorted(cache.glob("claude-code-*/node_modules/.bin/claude"))
+    os.environ.setdefault("LOOM_TEST_CLAUDE", str(found[-1]) if found else "")
+    if not os.access(os.environ["LOOM_TEST_CLAUDE"], os.X_OK):
+        raise SystemExit("LOOM_TEST_CLAUDE names no assistant: run ./scripts/test once, which installs one")
+    os.environ["XDG_CACHE_HOME"] = os.environ.get("LOOM_TEST_CACHE") or str(base / "cache")
+    output_of([str(bundle / "bin" / "loomctl"), "--version"], cwd=base, env=dict(os.environ))
+
+
 class Case:
     """One row: a command with its input, timed as a whole process. limit: the ratio to hold, None: there is none."""
 

@@ -523,27 +523,6 @@ def misses(cell: Cell) -> list[str]:
     return found if cell.task else [*found, "task"]
 
 
-def clean_copy(base: Path) -> Path:
-    """Copy what git has or would add, as a fresh clone would be."""
-    words = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in filter(None, subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (base / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, base / name)
-    return base
-
-
-def prepared(base: Path, bundle: Path) -> None:
-    """Find the assistant, and let Loom set up its packages once for all machines."""
-    cache = Path(os.environ.get("LOOM_TEST_CACHE") or Path.home() / ".cache" / "loom-tests")
-    found = sorted(cache.glob("claude-code-*/node_modules/.bin/claude"))
-    os.environ.setdefault("LOOM_TEST_CLAUDE", str(found[-1]) if found else "")
-    if not os.access(os.environ["LOOM_TEST_CLAUDE"], os.X_OK):
-        raise SystemExit("LOOM_TEST_CLAUDE names no assistant: run ./scripts/test once, which installs one")
-    os.environ["XDG_CACHE_HOME"] = os.environ.get("LOOM_TEST_CACHE") or str(base / "cache")
-    stand.output_of([str(bundle / "bin" / "loomctl"), "--version"], cwd=base, env=dict(os.environ))
-
-
 def shown(cells: Sequence[Cell], *, words: bool = False) -> str:
     """Lay the cells out as a table of Markdown, a row for each event and contender, a column for each size."""
     if words:
@@ -593,8 +572,8 @@ def main() -> int:
     sizes = [int(size) for size in options.sizes.split(",")]
     cells = list[Cell]()
     with stand.folder() as base:
-        bundle = clean_copy(base / "loom")
-        prepared(base, bundle)
+        bundle = stand.clean_copy(base / "loom")
+        stand.prepared(base, bundle)
         plugins: dict[str, Path | None] = dict.fromkeys(options.who.split(","))
         plugins |= {who: bundle for who in ("loom", "memory", *BUNDLED) if who in plugins}
         plugins |= {name: Path(folder) for name, _, folder in (one.partition("=") for one in options.bundle)}

@@ -1,42 +1,81 @@
-"""Driven runs with a stand-in for the assistant: a shell script that speaks its lines and ends step after step."""
+"""Driven runs that are killed and raced for, with the real assistant or a shell script that speaks its lines."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import random
+import secrets
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
-MAIN = Path(__file__).resolve().parent.parent.parent / "loomctl" / "__main__.py"
-MARKER = 86_399  # seconds that what an attempt leaves behind would sleep
-WAIT = 120  # seconds that one drive may take
+from tests.e2e.drives import DIRECTIVE
+from tests.e2e.scripted_api import bash, reply
 
-# It notes what it begins, leaves processes behind, and looks for those of earlier attempts.
-_STAND_IN = """#!/bin/sh
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.e2e.assistant import Assistant
+    from tests.e2e.scripted_api import ScriptedApi
+
+MAIN = Path(__file__).resolve().parent.parent.parent / "loomctl" / "__main__.py"
+WAIT = 120  # seconds that one drive may take
+DRIVE = ("drive", "--allow", "Bash")
+PRICE = 0.0402  # of each of its model's answers in USD, as the assistant says
+PROMPTS = ("Do it.", "Say that it is so.")  # of the steps in turn
+
+# What its scripts share. MARKER: seconds that what an attempt leaves behind would sleep, and nobody else.
+_SCRIPT = """#!/bin/sh
 say() { printf '%s\\n' "$1"; }
-state=.loom/runs/${LOOM_DRIVEN%% *}/state.json
-say "$$ $LOOM_DRIVEN" >>"$NOTES/starts"
-for left in "$NOTES"/left/*; do
-    if { tr '\\0' ' ' </proc/"${left##*/}"/cmdline; } 2>/dev/null | grep -q MARKER; then
-        say "$left" >>"$NOTES/overlaps"
+step() { sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' ".loom/runs/${LOOM_DRIVEN%% *}/state.json"; }
+"""
+
+# It notes that it begins, and looks for earlier attempts that still live, and for what they left behind.
+_BEGINS = """
+for pid in $(cut -d' ' -f1 "$NOTES/starts" 2>/dev/null) $(ls "$NOTES/left"); do
+    if { tr '\\0' ' ' </proc/"$pid"/cmdline; } 2>/dev/null | grep -q 'bin/claude\\|MARKER'; then
+        say "$pid" >>"$NOTES/overlaps"
     fi
 done
+say "$$ $LOOM_DRIVEN" >>"$NOTES/starts"
+"""
+
+# The stand-in itself.
+_STANDS_IN = """
 say '{"type":"system","subtype":"init","session_id":"stand-in"}'
-[ -z "${LEAVES-}" ] || (setsid sh -c ': >"$NOTES/left/$$"; eval "$0"; exec sleep MARKER' "$LEAVES" &)
-while [ -e "$NOTES/hold" ]; do sleep 0.05; done
-while step=$(sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' "$state") && [ -n "$step" ]; do
-    say "$step" >>"$NOTES/begun"
+while [ -n "$(step)" ]; do
     say '{"type":"assistant","message":{"content":[{"type":"text","text":"I work"}]}}'
-    echo "It is done." | loomctl done --outcome succeeded >/dev/null || exit 1
+    work || exit 1
 done
 say '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.01}'
-""".replace("MARKER", str(MARKER))
+"""
+
+# A step's work: it leaves processes behind, notes what it does, and ends the step.
+_WORK = """
+[ -z "${LEAVES-}" ] || (setsid sh -c ': >"$NOTES/left/$$"; eval "$0"; exec sleep MARKER' "$LEAVES" &)
+while [ -e "$NOTES/hold" ]; do sleep 0.05; done
+step >>"$NOTES/begun"
+echo "It is done." | loomctl done --outcome succeeded
+"""
+
+
+def answer(api: ScriptedApi) -> None:
+    """Let the model do what it is told, in however many conversations.
+
+    Every other step is ended by `work`, which it calls, and the others by its own answer at a turn's end.
+    """
+    used = {"input_tokens": 10_000, "output_tokens": 10}
+    api.react("The run is completed", reply("It is done.", usage=used))
+    api.react("run `loomctl next`", reply(bash("loomctl next"), usage=used))
+    api.react(PROMPTS[0], reply(bash("work"), usage=used))
+    api.react(PROMPTS[1], reply(DIRECTIVE, usage=used))
 
 
 class Blow(NamedTuple):
@@ -47,24 +86,34 @@ class Blow(NamedTuple):
 
 
 class Driven:
-    """A project whose runs are driven with the stand-in. leaves: a command of what each attempt leaves behind."""
+    """A project whose runs are driven, with the stand-in or the real assistant.
 
-    def __init__(self, root: Path, *, steps: int = 2, leaves: str = "") -> None:
-        self.root, self.notes, self.project = root, root / "notes", root / "project"
+    leaves: a command of what a step's work leaves behind; assistant: the real one, on a machine of its own.
+    """
+
+    def __init__(self, root: Path, *, steps: int = 2, leaves: str = "", assistant: Assistant | None = None) -> None:
+        self.root, self.notes = root, root / "notes"
+        self.project = assistant.project if assistant else root / "project"
+        self.marker = str(10_000_000 + secrets.randbelow(10_000_000))
         programs = root / "bin"
         for folder in (self.notes / "left", programs, root / "home", self.project / ".loom" / "workflows"):
-            folder.mkdir(parents=True)
-        listed = [{"id": f"step-{number}", "prompt": "Do it."} for number in range(steps)]
+            folder.mkdir(parents=True, exist_ok=True)
+        listed = [{"id": f"step-{number}", "prompt": PROMPTS[number % 2]} for number in range(steps)]
         workflow = {"id": "driven", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}}
         (self.project / ".loom" / "workflows" / "driven.json").write_text(json.dumps(workflow))
-        for name, script in (("claude", _STAND_IN), ("loomctl", f'#!/bin/sh\nexec {sys.executable} -I {MAIN} "$@"\n')):
-            (programs / name).write_text(script)
+        self.command, does = [sys.executable, "-I", str(MAIN)], _STANDS_IN
+        self.environment = {"HOME": str(root / "home"), "LANG": "C.UTF-8"}
+        if assistant is not None:
+            self.command = [f"{assistant.plugin_dir}/bin/loomctl"]
+            does = f'exec {shlex.join(assistant.command_line())} "$@"\n'
+            self.environment = assistant.environment()
+            answer(assistant.api)
+        path = self.environment.get("PATH", os.environ["PATH"])
+        self.environment |= {"PATH": f"{programs}:{path}", "NOTES": str(self.notes), "LEAVES": leaves}
+        scripts = {"claude": _BEGINS + does, "work": _WORK, "loomctl": f'exec {shlex.join(self.command)} "$@"\n'}
+        for name, script in scripts.items():
+            (programs / name).write_text(_SCRIPT + script.replace("MARKER", self.marker))
             (programs / name).chmod(0o755)
-        self.environment = {
-            "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(root / "home"), "NOTES": str(self.notes),
-            "LEAVES": leaves, "LANG": "C.UTF-8",
-        }  # fmt: skip
-        self.command = [sys.executable, "-I", str(MAIN)]
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         """Begin a loomctl command, in a session of its own."""
@@ -104,13 +153,18 @@ class Driven:
 
     def left(self) -> list[psutil.Process]:
         """Give what attempts left behind that still runs, in whatever numbering of processes."""
+        return self._running(lambda one: self.marker in " ".join(one.cmdline()))
+
+    def alive(self) -> list[psutil.Process]:
+        """Give what attempts started that still runs, with themselves."""
+        own = ("NOTES", str(self.notes))
+        return self._running(lambda one: "LOOM_DRIVEN" in one.environ() and own in one.environ().items()) + self.left()
+
+    def _running(self, fits: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         found = []
         for one in psutil.process_iter():
-            try:
-                if str(MARKER) in " ".join(one.cmdline()) and one.environ().get("NOTES") == str(self.notes):
-                    found.append(one)
-            except psutil.Error:
-                continue
+            with contextlib.suppress(psutil.Error):
+                found += [one] if fits(one) else []
         return found
 
     def strike(self, run_id: str, blows: int, luck: random.Random, slowest: float) -> list[Blow]:
@@ -131,13 +185,13 @@ class Driven:
             struck += [Blow(tuple(victims), after)] if victims else []
         if driver is not None:
             driver.communicate(timeout=WAIT)
-        self.loomctl("drive", run_id)
+        self.loomctl(*DRIVE, run_id)
         return struck
 
     def _after(self, driver: subprocess.Popen[str] | None, run_id: str) -> subprocess.Popen[str]:
         if driver is not None:
             driver.communicate(timeout=WAIT)
-        return self.start("drive", run_id)
+        return self.start(*DRIVE, run_id)
 
     def _victims(self, driver: subprocess.Popen[str], luck: random.Random) -> dict[str, psutil.Process]:
         found: dict[str, psutil.Process] = {}
@@ -155,8 +209,12 @@ class Driven:
         return {name: found[name] for name in luck.sample(names, luck.randint(1, len(names)))}
 
     def done_again(self, run_id: str) -> list[str]:
-        """Give the steps that were begun after a later one, or ended twice: they had been done."""
-        begun = [int(step.rpartition("-")[2]) for step in self.noted("begun")]
-        late = [f"step-{step} begun again" for at, step in enumerate(begun) if step < max(begun[:at], default=0)]
-        ends = [str(one["step_id"]) for one in self.events(run_id) if one["event"] == "stage.completed"]
-        return [*late, *(f"{step} ended twice" for step in set(ends) if ends.count(step) > 1)]
+        """Give the steps that were begun after a later one, or behind their end, or ended twice: they had been done."""
+        begun = [int(step.rpartition("-")[2]) for step in self.noted("begun") if step]
+        found = [f"step-{step} was done again" for at, step in enumerate(begun) if step < max(begun[:at], default=0)]
+        ended = set[str]()
+        for event in self.events(run_id):
+            if event["event"] in ("stage.started", "stage.completed") and event["step_id"] in ended:
+                found.append(f"{event['step_id']}: {event['event']} behind its end")
+            ended |= {event["step_id"]} if event["event"] == "stage.completed" else set()
+        return found
