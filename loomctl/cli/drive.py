@@ -163,7 +163,7 @@ def drive_command(
     headless.refuse_unheld(host if words is None else None, cost=limits.cost, allow=allow)
     named = host if words is None else BY_HAND
     run_id = _meant(space, work, workflow, key, host if words is None else None)
-    ended = drive.over(space.store.read(run_id))
+    ended = drive.over(space, run_id)
     if ended is not None:
         _shown(space, named, as_json=as_json).ended(ended, _next(ended))
         return ended.code
@@ -254,7 +254,7 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
     if not workflow and key is None and " " not in words:
         run_id = find.to_read(space, words or None).run_id
         assert run_id is not None  # to_read raises instead
-        if drive.over(space.store.read(run_id)) is not None:
+        if drive.over(space, run_id) is not None:
             return run_id
         if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
             from loomctl.flow import resume  # seldom, as is a start

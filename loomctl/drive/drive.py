@@ -47,9 +47,13 @@ _LOOPS = (
 _TICK = 0.5  # seconds between two looks at what nobody tells of
 
 
-def over(run: Run) -> Ended | None:
-    """Say how a drive of a run that is over ends, which writes nothing; None of one that is not over."""
-    if run.state["status"] not in OVER:
+def over(space: Workspace, run_id: str) -> Ended | None:
+    """Say how a drive of a run that is over ends, which writes nothing; None of one that is not over.
+
+    Nor of one whose driver was killed in its last turn: what that left is ended, and told.
+    """
+    run = space.store.read(run_id)
+    if run.state["status"] not in OVER or turn_usage.read(space.local.folder, run_id):
         return None
     verdict = rules.before(rules.stand(run.state))
     assert verdict.code is not None

@@ -120,6 +120,28 @@ def ends_after_kill(driven: Driven, killed: subprocess.Popen[str], run_id: str) 
 
 
 @pytest.mark.slow
+def test_a_drive_of_a_run_that_is_over_ends_what_a_killed_driver_left_and_tells_of_its_turn(tmp_path: Path) -> None:
+    driven = Driven(tmp_path / "driven", leaves="trap '' TERM")
+    claude = driven.root / "bin" / "claude"
+    claude.write_text(claude.read_text().replace('say \'{"type":"result"', 'sleep 600; say \'{"type":"result"'))
+    run_id = driven.begin()
+    process = driven.start("drive", run_id)
+    until(lambda: driven.state(run_id)["status"] == "completed" and driven.left())
+    driver = psutil.Process(process.pid)
+    for one in (driver, *driver.children()):
+        one.kill()
+    process.communicate(timeout=WAIT)
+    assert driven.left()
+    driven.loomctl("drive", run_id)
+    assert driven.alive() == []
+    events = driven.events(run_id)
+    ended = [one["properties"]["why"] for one in events if one["event"] == "turn.ended"]
+    assert ended == ["its driver was killed"]
+    driven.loomctl("drive", run_id)
+    assert driven.events(run_id) == events
+
+
+@pytest.mark.slow
 def test_a_driver_that_can_write_no_more_ends_says_so_and_loses_nothing(driven: Driven) -> None:
     run_id = driven.begin()
     process = held(driven, run_id)
