@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loomctl.drive.leash import Leash
-    from loomctl.drive.process import Hand, Order
+    from loomctl.drive.process import Order, Worker
     from loomctl.drive.rules import Stand
     from loomctl.drive.seen import Seen
     from loomctl.drive.watch import Limits, Watch
@@ -159,11 +159,11 @@ class ByHand(Driver):
         assert self._step is not None  # no turn is played without one
         return order._replace(prompt=self._step.text), self._step.environ
 
-    def _outcome(self, hand: Hand, watch: Watch, why: str) -> Turn:
+    def _outcome(self, worker: Worker, watch: Watch, why: str) -> Turn:
         """End the step with what came of a command that ended well."""
         if why:
             return ends.of(watch, why, "", time.time())
-        code, words = hand.exit_code, hand.last_words()
+        code, words = worker.exit_code, worker.last_words()
         if code != 0:
             ended = f"the command ended with exit code {code}" if code is not None else "the command was killed"
             return Turn(rules.INFRA, f"{ended}{f': {words.splitlines()[-1][:200]}' if words else ''}", crashed=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.drive import costs, ends, life, process, rules, signs, turn_usage
 from loomctl.drive.asked import NOW, STEP, Asked
-from loomctl.drive.process import Hand, Order
+from loomctl.drive.process import Order, Worker
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
 from loomctl.drive.saving import BrokenOff, Saving
 from loomctl.drive.seen import Ended, Seen
@@ -257,23 +257,23 @@ class Driver:
         self._note(lambda state: (_without_denied(state), [started]))
         watch = Watch(time.monotonic())
         self._look(watch, "turn.started", begins)
-        hand = self._begin(*self._ordered(order))
+        worker = self._begin(*self._ordered(order))
         self._note_usage(watch)
         why = ""
         try:
-            why = self._follow(hand, watch)
+            why = self._follow(worker, watch)
         finally:
-            killed = self._end(hand, watch, why)
-        return self._judged(hand, watch, why, killed)
+            killed = self._end(worker, watch, why)
+        return self._judged(worker, watch, why, killed)
 
     def _ordered(self, order: Order) -> tuple[Order, Mapping[str, str]]:
         """Give what is ordered in a turn, and the environment that it is played in."""
         return order, self._environ
 
-    def _begin(self, order: Order, environ: Mapping[str, str]) -> Hand:
+    def _begin(self, order: Order, environ: Mapping[str, str]) -> Worker:
         command = self._dialect.command(order)
         try:
-            return Hand(command, order, environ)
+            return Worker(command, order, environ)
         except OSError as error:
             hint = f"loomctl drive {order.handle}"
             if not os.path.isdir(order.root):
@@ -283,24 +283,24 @@ class Driver:
             why = f"it must be on PATH; {self._dialect.INSTALL}"
             raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error
 
-    def _follow(self, hand: Hand, watch: Watch) -> str:
+    def _follow(self, worker: Worker, watch: Watch) -> str:
         """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text."""
         limits = self._limits_of_turn()
         looked, place = 0.0, None
-        while hand.lives() or hand.is_open:
+        while worker.lives() or worker.is_open:
             now = time.monotonic()
             why, wait = watch.due(limits, now)
-            if why == "silence" and self._works(hand, watch, limits):
+            if why == "silence" and self._works(worker, watch, limits):
                 continue
             if why:
                 return "time" if why == "turn" and limits.turn < self._limits.turn else why
-            for line in hand.lines(min(wait, _TICK)):
+            for line in worker.lines(min(wait, _TICK)):
                 for sign in self._dialect.read(line):
                     if (why := self._saw(watch, sign)) != "":
                         return why
                 watch.heard(time.monotonic())
-            if not hand.lives():  # what it left behind may hold its output open
-                found = [self._saw(watch, one) for line in hand.rest() for one in self._dialect.read(line)]
+            if not worker.lives():  # what it left behind may hold its output open
+                found = [self._saw(watch, one) for line in worker.rest() for one in self._dialect.read(line)]
                 return next(filter(None, found), "")
             now = time.monotonic()
             if now - looked >= _TICK:
@@ -311,11 +311,11 @@ class Driver:
                     return self.asked.what_for()
         return ""
 
-    def _works(self, hand: Hand, watch: Watch, limits: Limits) -> bool:
+    def _works(self, worker: Worker, watch: Watch, limits: Limits) -> bool:
         """Tell whether anything of the run's tree left a sign of life where the assistant itself is silent."""
         now, run = time.time(), self._space.store.read(self._run_id)
-        found = life.last_sign(self._space.local, run, self._session_id, hand.tree(), now)
-        age = now - max(found, min(hand.complained_at(), now))
+        found = life.last_sign(self._space.local, run, self._session_id, worker.tree(), now)
+        age = now - max(found, min(worker.complained_at(), now))
         watch.heard(time.monotonic() - age)
         return watch.due(limits, time.monotonic())[0] != "silence"
 
@@ -365,14 +365,14 @@ class Driver:
 
         self._note(change)
 
-    def _end(self, hand: Hand, watch: Watch, why: str) -> int:
-        if why and hand.lives() and watch.over is None:
-            hand.interrupt()
+    def _end(self, worker: Worker, watch: Watch, why: str) -> int:
+        if why and worker.lives() and watch.over is None:
+            worker.interrupt()
             until = time.monotonic() + process.POLITE
-            while hand.lives() and time.monotonic() < until:
-                self._heed(hand.lines(0.1), watch)
-            self._heed(hand.rest(), watch)
-        killed = hand.end(self._spared() if why in ("", "lingers") else ())
+            while worker.lives() and time.monotonic() < until:
+                self._heed(worker.lines(0.1), watch)
+            self._heed(worker.rest(), watch)
+        killed = worker.end(self._spared() if why in ("", "lingers") else ())
         if why:
             launcher_files.excuse(self._space.local.folder, time.time() - (time.monotonic() - watch.began))
         return killed
@@ -395,9 +395,9 @@ class Driver:
         pid = as_object(command_runs.look(folder).record.get("supervisor")).get("pid")
         return (pid,) if type(pid) is int else ()
 
-    def _judged(self, hand: Hand, watch: Watch, why: str, killed: int) -> Turn:
+    def _judged(self, worker: Worker, watch: Watch, why: str, killed: int) -> Turn:
         """Say how a turn ended, and write it down."""
-        turn = self._outcome(hand, watch, why)
+        turn = self._outcome(worker, watch, why)
         began = time.time() - (time.monotonic() - watch.began)
         if watch.session_id and life.is_without_hooks(self._space.local, began):
             self._add_note(self._dialect.SILENT)
@@ -418,9 +418,9 @@ class Driver:
         self._look(watch, "turn.ended", ended)
         return turn
 
-    def _outcome(self, hand: Hand, watch: Watch, why: str) -> Turn:
+    def _outcome(self, worker: Worker, watch: Watch, why: str) -> Turn:
         """Say how a turn ended."""
-        return ends.of(watch, why, hand.last_words(), time.time())
+        return ends.of(watch, why, worker.last_words(), time.time())
 
     def _booked(
         self,

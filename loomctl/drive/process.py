@@ -55,8 +55,8 @@ class Order(NamedTuple):
     store: str = ""
 
 
-class Hand:
-    """A running assistant. Raises OSError where it cannot be started."""
+class Worker:
+    """An assistant, or a command, that runs, and all that it starts. Raises OSError where it cannot be started."""
 
     def __init__(self, command: Sequence[str], order: Order, environ: Mapping[str, str]) -> None:
         self._buffer, self._skips = bytearray(), False
