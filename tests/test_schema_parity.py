@@ -265,6 +265,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
         "forked_from",
         "saved_from",
         "lease",
+        "driving",
         "lease_before_loom",
         "pending_triggers",
         "feedback",

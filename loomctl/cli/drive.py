@@ -113,6 +113,7 @@ def _leash(context: click.Context, seconds: float | None) -> Leash | None:
 @click.option(
     "--max-turns", "turns", type=click.IntRange(min=1), metavar="N", help="End after N turns of the assistant."
 )
+@click.option("--max-wait", "wait", type=_Span(), help="End where it would wait for a time longer than this.")
 @click.option(
     "--silence", type=_Span(), default="20m", show_default=True, help="End a turn without a sign for so long."
 )

@@ -115,9 +115,10 @@ class Told:
 
 
 def brief(ended: Ended, command: str) -> dict[str, Any]:
-    """Give how a drive ended, and what is next: `code`, `kind`, `why`, `command`."""
-    notes = {"notes": [*ended.notes]} if ended.notes else {}
-    return {"code": ended.code, "kind": ended.kind, "why": ended.why, **notes, "command": command or None}
+    """Give how a drive ended, and what is next: `code`, `kind`, `why`, `until` of a time, `command`."""
+    more: dict[str, Any] = {"until": ended.until} if ended.until else {}
+    more |= {"notes": [*ended.notes]} if ended.notes else {}
+    return {"code": ended.code, "kind": ended.kind, "why": ended.why, **more, "command": command or None}
 
 
 class Lines:

@@ -20,6 +20,7 @@ from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import counted
+from loomctl.kit.text.secrets import masked_line
 from loomctl.runs import command_runs, leases
 from loomctl.runs.machine import drivers, launcher_files
 from loomctl.runs.model import driving, lease, standing, visits
@@ -84,6 +85,7 @@ class Driver:
         self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off, leash)
         self._began = time.monotonic()
         self._turn = self._turns = 0
+        self._tries = Tries()
         self._session_id = ""
         self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
@@ -115,7 +117,7 @@ class Driver:
         if verdict.kind == "denied" and not allow:
             why = f"{why}; {self._dialect.WIDENED}"
         assert verdict.code is not None
-        return Ended(verdict.code, verdict.kind, why, run, allow, tuple(self._notes))
+        return Ended(verdict.code, verdict.kind, why, run, allow, tuple(self._notes), _stamp(verdict.until))
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
@@ -124,10 +126,11 @@ class Driver:
         def change(state: State) -> tuple[State, list[Event]]:
             state, happened = self._made_up(state, left)
             # Who drives makes it another state, also within the second in which an earlier driver was killed.
-            begun = {**as_object(state.get(KEY)), "host": host, "since": clock.now(), "by": session_id}
+            begun, ended = driving.begun(state, host, session_id, clock.now())
+            self._tries = Tries.told(ended)
             limits = {key: value for key, value in self._limits._asdict().items() if value is not None}
             started = Event("drive.started", {"host": host, "limits": limits}, session_id)
-            return {**standing.unlimited(state), KEY: begun}, [*happened, started]
+            return standing.unlimited(begun), [*happened, started]
 
         self._space.store.update(self._run_id, change)
         turn_usage.forget(self._space.local.folder, self._run_id)
@@ -143,14 +146,17 @@ class Driver:
 
     def _give_back(self, verdict: Verdict) -> None:
         session_id = self._space.caller.session_id
+        until, at = _stamp(verdict.until), clock.now()
         ended = Event("drive.ended", {"code": verdict.code, "kind": verdict.kind, "why": verdict.why}, session_id)
+        noted = {**ended.properties, "why": masked_line(verdict.why, driving.LONGEST), "at": at}
+        if until:  # it is driven again, and its failures count on
+            noted |= {"until": until} | ({"tries": self._tries._asdict()} if any(self._tries) else {})
 
         def change(state: State) -> tuple[State, list[Event]]:
-            if verdict.code == rules.LIMIT or verdict.until > 0:
-                until = clock.stamp(verdict.until) if verdict.until > 0 else None
+            if verdict.code == rules.LIMIT or until:
                 kind = standing.TIME if until else standing.LIMIT
-                state = standing.limited(state, kind, verdict.why, at=clock.now(), until=until)
-            freed, gave_up = leases.release(state, str(session_id), "drive")
+                state = standing.limited(state, kind, verdict.why, at=at, until=until or None)
+            freed, gave_up = leases.release(driving.ended(state, session_id, noted), str(session_id), "drive")
             return freed, [ended, *gave_up]
 
         try:
@@ -160,7 +166,7 @@ class Driver:
         leases.forget(self._space, self._run_id)
 
     def _driven(self) -> Verdict:
-        tries, first = Tries(), True
+        first = True
         while True:
             run = self._space.store.read(self._run_id)
             was = self._stand(run)
@@ -177,10 +183,10 @@ class Driver:
             self._allowed_by = turn.allowed_by
             run = self._space.store.read(self._run_id)
             self._save(self._stand(run))
-            verdict = rules.after(was, self._stand(run), turn, tries, told=self._is_told())
+            verdict = rules.after(was, self._stand(run), turn, self._tries, told=self._is_told())
             if verdict.kind == "stopped":
                 verdict = self.asked.verdict() or verdict
-            tries = verdict.tries
+            self._tries = verdict.tries
             if verdict.asks:
                 self._ask(run, turn)
             if verdict.code is None or turn.end == rules.SPENT:
@@ -222,8 +228,9 @@ class Driver:
         until = time.time() - verdict.until if verdict.until < 0 else verdict.until
         if until <= time.time():
             return None
-        end = None if self._limits.time is None else self._began + self._limits.time
-        if end is not None and time.monotonic() + until - time.time() > end:
+        longest = [math.inf if self._limits.wait is None else self._limits.wait]
+        longest += [] if self._limits.time is None else [self._began + self._limits.time - time.monotonic()]
+        if until - time.time() > min(longest):
             why = f"{verdict.why or 'the step is tried again'}; the time to go on is {clock.stamp(until)}"
             return Verdict(rules.WAITS, why, "time", until=until)
         self._look(None, "waiting", {"until": clock.stamp(until), "class": verdict.kind, "why": verdict.why})
@@ -471,6 +478,10 @@ class Driver:
 
     def _note(self, change: Callable[[State], tuple[State, list[Event]]]) -> None:
         self._space.store.update(self._run_id, change)
+
+
+def _stamp(until: float) -> str:
+    return clock.stamp(until) if until > 0 else ""
 
 
 def _is_capped(run: Run) -> bool:

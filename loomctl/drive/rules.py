@@ -79,6 +79,12 @@ class Tries(NamedTuple):
     failed: int = 0
     idle: int = 0
 
+    @classmethod
+    def told(cls, ended: Mapping[str, Any]) -> Tries:
+        """Read those of the drive before, which ended to wait for a time; none where it ended for anything else."""
+        known = as_object(ended.get("tries"))
+        return cls(*(one if type(one) is int and 0 <= one <= TRIES else 0 for one in map(known.get, cls._fields)))
+
 
 class Verdict(NamedTuple):
     """What is done now.

@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 class Ended(NamedTuple):
     """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on.
 
-    notes: lines for its user.
+    notes: lines for its user; until: when it may go on, where it waits for a time, else empty.
     """
 
     code: int
@@ -43,3 +43,4 @@ class Ended(NamedTuple):
     run: Run
     rules: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    until: str = ""

@@ -20,7 +20,8 @@ _LOOPS = ((1, 3, 5), (2, 3, 4), (3, 3, 4))
 class Limits(NamedTuple):
     """In seconds, USD and turns; None: none.
 
-    turn: of one process; silence: without any sign; lingers: of a process after its last word.
+    turn: of one process; silence: without any sign; lingers: of a process after its last word; wait: for a time,
+    without a process.
     """
 
     time: float | None = None
@@ -29,6 +30,7 @@ class Limits(NamedTuple):
     silence: float = 20 * 60
     turn: float = 60 * 60
     lingers: float = 3.0
+    wait: float | None = None
 
 
 class Watch:

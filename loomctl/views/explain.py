@@ -12,7 +12,7 @@ from loomctl.kit.quick_json import as_list, as_object, as_objects
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.kit.text.secrets import mask, masked
 from loomctl.runs import stages
-from loomctl.runs.model import frozen_plan, visits
+from loomctl.runs.model import driving, frozen_plan, visits
 from loomctl.runs.model.state import TERMINAL
 from loomctl.runs.store import event_log
 from loomctl.workflows import routing, triggers
@@ -318,7 +318,6 @@ _DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
 }
 
 
-_DRIVES = ("drive.started", "drive.ended")
 _CHOSEN, _PRIMED = "transition.chosen", "context.primed"
 
 
@@ -398,12 +397,8 @@ def _came(run: Run, key: str, entry: Mapping[str, Any] | None, before: Mapping[s
 
 def _last_drive(run: Run) -> dict[str, Any] | None:
     """Tell why `loomctl drive` ended, `{at, kind, why}`; None where it drives, or never did."""
-    for line in event_log.tail(run.folder, 1, lambda one: one.get("event") in _DRIVES, (b'"drive.',)):
-        entry = masked(line.entry or {})
-        told = as_object(entry.get("properties"))
-        if entry.get("event") == "drive.ended":
-            return {"at": _word(entry.get("ts")), "kind": _word(told.get("kind")), "why": _word(told.get("why"))}
-    return None
+    ended = driving.end(run.state)
+    return {key: ended[key] for key in ("at", "kind", "why")} if ended is not None else None
 
 
 def _weighed(run: Run, stage: object) -> list[dict[str, Any]]:

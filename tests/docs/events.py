@@ -120,7 +120,7 @@ lease.released: who drove the run gives it up: its conversation ended, or took u
     | epoch = it stays until the next one | reason = the host's word, `left`, `drive`, or `by_hand` | how = by hand:
     `mine`, `terminal` (another of the same user), `gone` | from = by hand: who drove before
 drive.started: `loomctl drive` begins to drive the run | host = the assistant that works | limits = in seconds, USD
-    and turns: `time`, `cost`, `turns`, `silence`, `turn`, `lingers`
+    and turns: `time`, `cost`, `turns`, `silence`, `turn`, `lingers`, `wait`
 turn.started: a driver starts an assistant's process
     | turn = of this drive, from 1 | conversation = its id | goes_on = whether the conversation is an earlier turn's
 turn.ended: that process has ended, and nothing of it runs any more

@@ -42,7 +42,8 @@ state:
     entry = $branch | The `next` of a step's entry = $next | The `task` of a step's entry = $task | The
     `rejected` of a step's entry = $visit.rejected | The `error` of a step's entry = $error | `earlier` =
     earlier | An entry of `steps` of `earlier` = earlier.steps{} | `forked_from` = forked_from |
-    `saved_from` = saved_from | `lease` = lease | `feedback` = feedback | An entry of
+    `saved_from` = saved_from | `lease` = lease | `driving` = driving | Its `ended` = driving.ended |
+    The `tries` of `ended` = driving.ended.tries | `feedback` = feedback | An entry of
     `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
     entry of `session_history` = $session | An entry of `compactions` = $session.compactions[] | The `receipt` of a
     compaction = $receipt | A session's `environment` = $session.environment | `context_metadata` = context_metadata |

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from benchmarks import drive as benchmark
+from loomctl.kit import clock
 from tests.helpers.driven import WAIT, Driven
 from tests.helpers.waiting import until
 
@@ -217,6 +218,51 @@ def test_a_forged_word_drives_nothing(driven: Driven) -> None:
     assert ends(driven, process).startswith("0 ")
 
 
+def refused(driven: Driven, run_id: str, code: int = 9) -> dict[str, Any]:
+    """Drive with an assistant that fails at once, and wait for nothing; gives how the state tells that it ended."""
+    driven.loomctl("drive", run_id, "--max-wait", "5s", code=code)
+    ended: dict[str, Any] = driven.state(run_id)["driving"]["ended"]
+    return ended
+
+
+@pytest.mark.slow
+def test_failures_count_on_over_drives_that_wait_for_nothing(driven: Driven) -> None:
+    (driven.root / "bin" / "claude").write_text("#!/bin/sh\nexit 3\n")
+    run_id = driven.begin()
+    ended = [refused(driven, run_id) for _ in range(4)]
+    assert [one["tries"]["failed"] for one in ended] == [2, 3, 4, 5]
+    pauses = [clock.seconds_of(one["until"]) - clock.seconds_of(one["at"]) for one in ended]
+    assert pauses == pytest.approx([20, 40, 80, 160], abs=2)
+    assert driven.state(run_id)["waits_for"]["until"] == ended[-1]["until"]
+    last = refused(driven, run_id, code=1)
+    assert (last["code"], last["kind"], "until" in last, "tries" in last) == (1, "infra", False, False)
+    assert "6 times in a row" in last["why"]
+
+
+@pytest.mark.slow
+def test_who_reads_the_state_alone_knows_how_the_last_drive_ended_and_that_one_goes_on_or_was_killed(
+    driven: Driven,
+) -> None:
+    run_id = driven.begin()
+    process = held(driven, run_id, "--leash", "60s", stdin=subprocess.PIPE)
+    assert "ended" not in driven.state(run_id)["driving"]
+    let_go(process)
+    ends(driven, process)
+    ended = driven.state(run_id)["driving"]["ended"]
+    assert {key: ended[key] for key in ("code", "kind", "why")} == {
+        "code": 9, "kind": "leash", "why": "the leash is gone: standard input was closed"
+    }  # fmt: skip
+    assert ended.keys() == {"code", "kind", "why", "at"}
+    (driven.notes / "starts").unlink()
+    process = held(driven, run_id)
+    process.kill()
+    process.communicate(timeout=WAIT)
+    assert "ended" not in driven.state(run_id)["driving"]
+    (driven.notes / "hold").unlink()
+    driven.loomctl("drive", run_id)
+    assert driven.state(run_id)["driving"]["ended"]["kind"] == "completed"
+
+
 # ---- What a supervisor holds it by.
 
 
@@ -228,8 +274,7 @@ def let_go(process: subprocess.Popen[str]) -> None:
 
 def ended_for(driven: Driven, run_id: str) -> str:
     assert driven.state(run_id)["lease"]["session_id"] is None
-    (told,) = [one["properties"] for one in driven.events(run_id) if one["event"] == "drive.ended"]
-    return str(told["kind"])
+    return str(driven.state(run_id)["driving"]["ended"]["kind"])
 
 
 _SUPERVISOR = """

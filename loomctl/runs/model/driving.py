@@ -1,4 +1,4 @@
-"""What `loomctl drive` notes in a run's state: since when, with which assistant, how many turns, at what cost. Pure."""
+"""What `loomctl drive` notes in a run's state: since when, with which assistant, at what cost, how it ended. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,46 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from loomctl.runs.model.state import State
+
 KEY = "driving"
+LONGEST = 300  # UTF-16 units of why it ended
+
+
+def begun(state: State, host: str, session_id: str | None, at: str) -> tuple[State, dict[str, Any]]:
+    """Note that a drive begins, and forget how the one before ended, which is given with it."""
+    known = dict(as_object(state.get(KEY)))
+    before = as_object(known.pop("ended", None))
+    # Who drives makes it another state, also within the second in which an earlier driver was killed.
+    return {**state, KEY: {**known, "host": host, "since": at, "by": session_id}}, before
+
+
+def ended(state: State, session_id: str | None, how: Mapping[str, Any]) -> State:
+    """Note how a session's drive ended, unless another one has begun since. how: {code, kind, why, at, until?}."""
+    known = as_object(state.get(KEY))
+    return {**state, KEY: {**known, "ended": dict(how)}} if known.get("by") == session_id else state
+
+
+def end(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Tell how the last drive ended, {code, kind, why, at, until}; None where one goes on, was killed, or never was."""
+    known = as_object(as_object(state.get(KEY)).get("ended"))
+    if not known:
+        return None
+    code, until = known.get("code"), known.get("until")
+    return {
+        "code": code if type(code) is int else None,
+        "kind": one_line(str(known.get("kind") or ""), 40),
+        "why": one_line(str(known.get("why") or ""), LONGEST),
+        "at": one_line(str(known.get("at") or ""), 20),
+        "until": one_line(str(until), 20) if until else None,
+    }
 
 
 def told(state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give it for documents, `{host, since, turns, cost}`; None of a run that was never driven so. cost: in USD."""
+    """Give it for documents, `{host, since, turns, cost, ended}`; None of a run that was never driven so.
+
+    cost: in USD; ended: as `end` tells.
+    """
     known = as_object(state.get(KEY))
     if not known:
         return None
@@ -24,6 +59,7 @@ def told(state: Mapping[str, Any]) -> dict[str, Any] | None:
         "since": one_line(str(known.get("since") or ""), 20),
         "turns": turns if type(turns) is int else 0,
         "cost": float(cost) if isinstance(cost, (int, float)) else 0.0,
+        "ended": end(state),
     }
 
 
