@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # A process's start and a file's time are taken from clocks that tick a hundred times a second.
 _TICK = 0.015
 _IN_A_TERMINAL = "the user types the command in a terminal"
+_NOBODY = f"`loomctl drive` started this, and nobody is there to be asked; {_IN_A_TERMINAL}"
 _OR_BEHIND = ", or after a ! at the assistant's prompt"
 
 
@@ -36,6 +37,15 @@ def must_decide(space: Workspace, verb: str, *words: str) -> None:
     if doubt is not None:
         launcher_files.make_room_for_calls(space.store.local)  # from now on hooks leave their marks here
         raise _ask_first(doubt, verb, words)
+
+
+def refuse_driven(space: Workspace, verb: str, *words: str) -> None:
+    """Refuse what ends a drive to whatever one has started: its driver watches it, and not the other way round.
+
+    Raises ASK_FIRST.
+    """
+    if _is_driven(space.store.local, processes.line()):
+        raise _ask_first(_NOBODY, verb, words)
 
 
 def must_decide_anywhere(verb: str, *words: str) -> None:
@@ -62,7 +72,7 @@ def _doubt(space: Workspace, verb: str) -> str | None:
     """Say why an assistant may be deciding by itself, and how its user decides; None: a person does."""
     line = processes.line()
     if _is_driven(space.store.local, line):
-        return f"`loomctl drive` started this, and nobody is there to be asked; {_IN_A_TERMINAL}"
+        return _NOBODY
     if launcher_files.marks_lead_away(space.store.local):
         return f"{launcher_files.HOSTS} in {space.store.local} is no folder, so no hook can mark an assistant's calls"
     at = _host(space, line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from loomctl.cli import answer, command_line, output
+from loomctl.cli import answer, command_line, output, person
 from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_stages, complete_workflows, json_option, run_argument
 from loomctl.flow import advance, fork, resume, rewind, start
@@ -248,6 +248,8 @@ def resume_command(run: str | None, reopen: bool, take_over: bool, as_json: bool
 def tell_resumed(named: str | None, *, reopen: bool, take_over: bool, as_json: bool) -> int:
     """Resume and print what was restored."""
     space = command_line.space()
+    if take_over:
+        person.refuse_driven(space, "resume", *([named] if named else []), "--take-over")
     later = command_line.in_a_body() and not as_json
     with command_line.offered_again():
         taken = resume.resume(space, named, reopen=reopen, take_over=take_over, later=later)

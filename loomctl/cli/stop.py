@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from loomctl.cli import command_line, output
+from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import json_option, run_argument
 from loomctl.kit.errors import EXIT_HELD, EXIT_OK, LoomError
 from loomctl.runs.machine import drivers
@@ -47,6 +47,7 @@ def stop_command(run: str | None, after_step: bool, as_json: bool) -> int:
     space = command_line.space()
     run_id = command_line.run_id(space, run)
     handle = space.store.handle(run_id)
+    person.refuse_driven(space, "stop", handle)
     stopped = _stop(space, run_id, after_step=after_step, talks=not as_json)
     told: dict[str, Any] = {"run_id": run_id, "handle": handle, "how": stopped.how}
     output.answer(told, [f"Loom: {stopped.line}"], as_json=as_json)

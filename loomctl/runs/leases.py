@@ -105,12 +105,12 @@ def ask_driver_to_end(space: Workspace, run_id: str, found: Holder) -> None:
     """Ask a `loomctl drive` of the same user's here to end after its step. Raises HELD_BY_ANOTHER, which says so.
 
     One between two turns, as it waits for a time, ends at once: then nothing is raised. Another driver is asked
-    nothing, and neither is one by what it, or one before it, started itself.
+    nothing, and neither is one by what a driver started.
     """
     from loomctl.runs.machine import drivers
 
     local = space.local.folder
-    if write_rules.started_for()[0] == run_id or not drivers.may_ask(local, run_id, found):
+    if write_rules.started_for()[0] or not drivers.may_ask(local, run_id, found):
         return
     try:
         drivers.ask_to_end(local, run_id, found, drivers.AFTER_STEP)

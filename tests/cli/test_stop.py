@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from loomctl.runs.machine import drivers
 from loomctl.runs.model import lease
 from tests.cli.conftest import Cli
 from tests.helpers.fake_assistant import FakeAssistant
-from tests.helpers.scenes import OTHER, SESSION, Scene
+from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene
 from tests.helpers.waiting import Gate, until
 
+ENDING = ("stop", "stop --after-step", "resume --take-over")
 STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
 
 
@@ -96,6 +98,20 @@ def test_take_over_is_at_once(fake: FakeAssistant, cli: Cli) -> None:
     out, _ = fake.ends(child, 6)
     assert "another took the run over" in out
     assert fake.scene.state["lease"]["session_id"] == SESSION
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "env -u LOOM_DRIVEN "])
+def test_what_is_driven_ends_no_driver(fake: FakeAssistant, before: str) -> None:
+    """Neither its own, nor another's: that is a person's word."""
+    shop = fake.scene.handle
+    called = f"{before}'{sys.executable}' -I '{MAIN}'"
+    ends = "; ".join(f"{called} {words} {shop} >>'{fake.folder}/tried' 2>&1" for words in ENDING)
+    fake.play(f"{ends}; ends; ends; over 0.1")
+    fake.drives(shop)
+    tried = (fake.folder / "tried").read_text(encoding="utf-8")
+    assert tried.count("ASK_FIRST") == len(ENDING)
+    assert fake.turns == 1
 
 
 # ---- Who may be asked, and what is heeded.
