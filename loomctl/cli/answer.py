@@ -294,10 +294,10 @@ def _news(space: Workspace, run: Run, room: int, *, goes_on: bool) -> str:
 def look_for_words(space: Workspace, run: Run) -> None:
     """Let what the user told the run wait again, where this conversation has it not: the next hook gives it (D76)."""
     if tells.are_there(space.store.local, run.run_id):
-        from loomctl.priming import tells as words  # most runs are told nothing
+        from loomctl.priming import messages  # most runs are told nothing
 
         try:
-            words.review(space, run.run_id, run.state, words.COMMAND)
+            messages.review(space, run.run_id, run.state, messages.COMMAND)
         except (LoomError, OSError):  # `loomctl next` looks, too
             pass
 
@@ -313,11 +313,11 @@ def user_said(space: Workspace, run: Run, printed: str | None = None) -> str:
     in_a_terminal = space.caller.host == TERMINAL
     if printed is None and not in_a_terminal:
         return ""
-    from loomctl.priming import tells as words  # most runs are told nothing
+    from loomctl.priming import messages  # most runs are told nothing
 
     room = _ROOM if in_a_terminal else space.caller.printed - utf8_bytes(printed or "")
     try:
-        said = words.give(space, run.run_id, words.COMMAND, room // (1 if in_a_terminal else _WIDEST)).text
+        said = messages.give(space, run.run_id, messages.COMMAND, room // (1 if in_a_terminal else _WIDEST)).text
     except (LoomError, OSError):
         return ""
     return f"\n\n{said}" if said and printed is not None else said

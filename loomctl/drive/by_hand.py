@@ -18,10 +18,10 @@ from loomctl.flow import advance, preambles, prompts, resume
 from loomctl.flow.commands import command_steps
 from loomctl.kit.errors import LoomError
 from loomctl.kit.text.fences import utf8_bytes
-from loomctl.priming import memory_of_session, prime_run, tells
+from loomctl.priming import memory_of_session, messages, prime_run
 from loomctl.priming.slip import Budget
 from loomctl.runs import stages
-from loomctl.runs.machine import tells as tells_files
+from loomctl.runs.machine import tells
 from loomctl.runs.model import frozen_plan, visits
 from loomctl.workflows import branches, triggers
 
@@ -144,7 +144,7 @@ class ByHand(Driver):
         if branch is None:
             made = memory_of_session.record(self._space, self._run_id, made)
         step, _ = preambles.opening(self._space, run, run.state, place, entry["visit"])
-        said = tells.give(self._conversation(self._turn + 1), self._run_id, tells.COMMAND, ROOM)
+        said = messages.give(self._conversation(self._turn + 1), self._run_id, messages.COMMAND, ROOM)
         parts = [made.text, prompts.told(step), said.text, _ENDING]
         if self._repair[0] == entry["stage"]:
             parts += [_AGAIN, prompts.told(self._repair[1])]
@@ -186,9 +186,9 @@ class ByHand(Driver):
                 raise
             return
         self._repair = (step.stage, driven.repair) if driven.ended is None else ("", "")
-        if tells_files.are_there(self._space.store.local, self._run_id):
+        if tells.are_there(self._space.store.local, self._run_id):
             state = self._space.store.read_state(self._run_id)
-            tells.review(self._conversation(self._turn), self._run_id, state, tells.COMMAND)
+            messages.review(self._conversation(self._turn), self._run_id, state, messages.COMMAND)
 
 
 def _branch(run: Run) -> str | None:

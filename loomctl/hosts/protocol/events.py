@@ -133,15 +133,15 @@ def survived(space: Workspace) -> str:
 def user_said(space: Workspace, by: str, *, before: str = "") -> tuple[str, str]:
     """Give what the user told the run that the session drives, and a line that says so (D76).
 
-    by: the event, as `priming.tells` calls it; before: the text that stands before it in the same output.
+    by: the event, as `priming.messages` calls it; before: the text that stands before it in the same output.
     """
     if not os.path.isdir(os.path.join(space.store.local, "tells")):
         return "", ""
     from loomctl.kit.text.fences import utf16_units
-    from loomctl.priming import tells  # few runs are told something
+    from loomctl.priming import messages  # few runs are told something
 
     room = asking.host().room - utf16_units(before) - 2
-    words = attempt([], lambda: tells.to_hook(space, by, room)) or tells.NOTHING
+    words = attempt([], lambda: messages.to_hook(space, by, room)) or messages.NOTHING
     return words.text, words.line
 
 

@@ -77,9 +77,9 @@ def _told(event: dict[str, Any], also: str) -> tuple[str, str]:
         if space is None:
             return "", ""
         if also in ("told", "failed"):
-            from loomctl.priming import tells
+            from loomctl.priming import messages
 
-            words = tells.to_hook(space, tells.RESULT, asking.host().beside, look=False)
+            words = messages.to_hook(space, messages.RESULT, asking.host().beside, look=False)
             return words.text, words.line
         if also == "edited":
             from loomctl.priming import edits

@@ -281,9 +281,9 @@ def before_compaction(space: Workspace, event: dict[str, Any]) -> str | None:
         noted = {**space.local.primed(session_id), "compacting": "manual" if is_manual else "auto", "untold": untold}
         attempt([], lambda: space.local.note_primed(session_id, noted))
     if os.path.isdir(os.path.join(space.store.local, "tells")):
-        from loomctl.priming import tells
+        from loomctl.priming import messages
 
-        attempt([], lambda: tells.look(space))
+        attempt([], lambda: messages.look(space))
     host = asking.host()
     if host.primes_at and session_id is not None:
         from loomctl.runs.machine import session_notes
