@@ -10,7 +10,10 @@ import pytest
 from loomctl.cli.main import main
 from loomctl.kit import processes
 from loomctl.kit.processes import Process
+from tests.helpers.fake_assistant import fake, gate
 from tests.helpers.scenes import SESSION, Ended, Scene, decides
+
+__all__ = ["Cli", "cli", "fake", "gate"]
 
 
 class Cli:

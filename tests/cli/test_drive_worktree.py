@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,13 @@ from tests.helpers.fake_assistant import FakeAssistant, documents
 from tests.helpers.repositories import git, make
 from tests.helpers.scenes import Scene
 
-STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
-
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeAssistant]:
-    scene = Scene(tmp_path / "shop", new=False)
-    make(scene.root)
-    scene.workflow(phases={"build": {"steps": STEPS}})
-    made = FakeAssistant(scene)
-    yield made
-    made.close()
+def scene(tmp_path: Path) -> Scene:
+    """A project of git's."""
+    made = Scene(tmp_path / "shop", new=False)
+    make(made.root)
+    return made
 
 
 def places(fake: FakeAssistant) -> list[str]:

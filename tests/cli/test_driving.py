@@ -6,32 +6,17 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, loomctl
-from tests.helpers.fake_assistant import FakeAssistant, documents
-from tests.helpers.scenes import OTHER, Scene
+from tests.helpers.fake_assistant import STEPS, FakeAssistant, documents
+from tests.helpers.scenes import OTHER
 from tests.helpers.waiting import Gate, until
 
-STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
 ENDS_ALL = 'calls a "make it"; ends; ends; over 0.25'
-
-
-@pytest.fixture
-def fake(scene: Scene) -> Iterator[FakeAssistant]:
-    scene.workflow(phases={"build": {"steps": STEPS}})
-    made = FakeAssistant(scene)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def gate(scene: Scene) -> Gate:
-    return Gate(scene.root.parent / "gate")
 
 
 def begun(fake: FakeAssistant) -> str:

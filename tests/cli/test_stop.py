@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,21 +18,13 @@ from tests.helpers.scenes import MAIN, OTHER, SESSION, Scene
 from tests.helpers.waiting import Gate, until
 
 ENDING = ("stop", "stop --after-step", "resume --take-over")
-STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
 
 
 @pytest.fixture
-def fake(scene: Scene) -> Iterator[FakeAssistant]:
-    scene.workflow(phases={"build": {"steps": STEPS}})
-    made = FakeAssistant(scene)
-    scene.begin(session=None)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def gate(scene: Scene) -> Gate:
-    return Gate(scene.root.parent / "gate")
+def fake(fake: FakeAssistant) -> FakeAssistant:
+    """One beside a run that has begun."""
+    fake.scene.begin(session=None)
+    return fake
 
 
 def is_at_work(fake: FakeAssistant) -> bool:

@@ -41,19 +41,10 @@ LARGE = "heliotrope " * 12_000
 
 
 @pytest.fixture
-def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
-    made = Machine(tmp_path / "laptop", server)
-    made.workflow()
-    run_id = made.begin().run.run_id
-    made.done(run_id, "Asked.")
-    return made
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, server: Path) -> Machine:
-    (tmp_path / "Dé sk").mkdir()
-    return Machine(tmp_path / "Dé sk" / "töp", server)
+def laptop(laptop: Machine) -> Machine:
+    """A clone whose run has ended a step."""
+    laptop.done(laptop.run_dir.name, "Asked.")
+    return laptop
 
 
 @pytest.fixture
@@ -62,11 +53,6 @@ def shared(laptop: Machine, desktop: Machine, run_id: str) -> str:
     laptop.push(run_id)
     desktop.pull(run_id)
     return run_id
-
-
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
 
 
 # ---- There and back.

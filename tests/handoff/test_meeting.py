@@ -122,11 +122,6 @@ def laptop(tmp_path: Path, server: Path) -> Machine:
     return made
 
 
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
-
-
 def backed_up(made: Machine, number: int = 0) -> Path:
     return Path(shutil.copytree(made.store, made.root.parent / f"{made.root.name}-backup-{number}", symlinks=True))
 

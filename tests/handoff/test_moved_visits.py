@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from loomctl.care import keep
@@ -21,24 +19,11 @@ KEY = "build/make"
 
 
 @pytest.fixture
-def laptop(tmp_path: Path, server: Path) -> Machine:
+def laptop(laptop: Machine) -> Machine:
     """A clone with a run of which 64 visits have left the state."""
-    made = Machine(tmp_path / "laptop", server)
-    made.workflow()
-    run_id = made.begin().run.run_id
-    made.done(run_id, "Asked.")
-    go_on(made, 100)
-    return made
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, server: Path) -> Machine:
-    return Machine(tmp_path / "desktop", server)
-
-
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
+    laptop.done(laptop.run_dir.name, "Asked.")
+    go_on(laptop, 100)
+    return laptop
 
 
 @pytest.fixture

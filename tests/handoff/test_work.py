@@ -16,39 +16,11 @@ from loomctl.handoff import work
 from loomctl.handoff.remotes import Done
 from loomctl.handoff.repository import Repository
 from loomctl.handoff.work import Snapshot
+from tests.handoff.conftest import commit_of, save
 from tests.helpers.code import SCENES, held, kept, lay_out
 from tests.helpers.machines import Machine, own_of_the_user
 from tests.helpers.repositories import add_worktree, git, trap
 from tests.helpers.scenes import CHECKOUT
-
-
-@pytest.fixture
-def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
-    made = Machine(tmp_path / "Läp top", server)
-    made.workflow()
-    made.begin()
-    return made
-
-
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
-
-
-def save(machine: Machine, run_id: str) -> Snapshot:
-    """Save the code of a run, without a trace for its user."""
-    before = own_of_the_user(machine.root)
-    found = work.snapshot(machine.space(), run_id)
-    assert own_of_the_user(machine.root) == before
-    assert found is not None
-    return found
-
-
-def commit_of(found: Snapshot) -> str:
-    assert found.commit is not None, found
-    return found.commit
-
 
 # ---- What is saved.
 

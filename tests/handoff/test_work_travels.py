@@ -15,37 +15,12 @@ from loomctl.handoff import push, work, work_restore
 from loomctl.handoff.repository import Repository
 from loomctl.handoff.work import Message
 from loomctl.handoff.work_restore import PutBack
+from tests.handoff.conftest import commit_of, save
 from tests.helpers.code import SCENES, held, hidden_from_git, lay_out, with_autocrlf, without_an_index
 from tests.helpers.errors import refused
 from tests.helpers.machines import Machine, own_of_the_user, tips
 from tests.helpers.repositories import git, trap
 from tests.helpers.scenes import CHECKOUT, handle
-
-
-@pytest.fixture
-def laptop(tmp_path: Path, server: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setenv("LOOM_HOSTNAME", "laptop")
-    made = Machine(tmp_path / "laptop", server)
-    made.workflow()
-    made.begin()
-    return made
-
-
-@pytest.fixture
-def desktop(tmp_path: Path, server: Path) -> Machine:
-    return Machine(tmp_path / "Dé sk", server)
-
-
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
-
-
-def save(machine: Machine, run_id: str) -> str:
-    found = work.snapshot(machine.space(), run_id)
-    assert found is not None
-    assert found.commit is not None, found
-    return found.commit
 
 
 def put_back(machine: Machine, run_id: str, folder: Path) -> PutBack:
@@ -246,7 +221,7 @@ def test_a_submodule_stands_at_the_commit_of_then(
 def test_code_is_pushed_with_the_state_and_once(laptop: Machine, server: Path, run_id: str) -> None:
     laptop.push(run_id)
     assert f"refs/loom/work/{run_id}" not in tips(server)
-    first = save(laptop, run_id)
+    first = commit_of(save(laptop, run_id))
     assert laptop.push(run_id).commit is not None
     assert tips(server)[f"refs/loom/work/{run_id}"] == first
     assert laptop.push(run_id).commit is None
@@ -256,7 +231,7 @@ def test_older_code_replaces_no_newer_and_nothing_is_lost_of_either(
     laptop: Machine, desktop: Machine, server: Path, run_id: str, tmp_path: Path
 ) -> None:
     ref = f"refs/loom/work/{run_id}"
-    first = save(laptop, run_id)
+    first = commit_of(save(laptop, run_id))
     laptop.push(run_id)
     back = put_back(desktop, run_id, tmp_path / "there")
     (Path(back.path) / "b").write_text("desktop")
@@ -268,7 +243,7 @@ def test_older_code_replaces_no_newer_and_nothing_is_lost_of_either(
     assert laptop.push(run_id).commit is None  # the code here is a part of what the remote has
     assert git(laptop.root, "rev-parse", ref) == first
     (laptop.root / "b").write_text("laptop")
-    second = save(laptop, run_id)
+    second = commit_of(save(laptop, run_id))
     laptop.push(run_id)
     joined = tips(server)[ref]
     assert git(laptop.root, "rev-parse", f"{joined}^{{tree}}") == git(laptop.root, "rev-parse", f"{second}^{{tree}}")

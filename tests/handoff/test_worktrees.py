@@ -16,19 +16,6 @@ from tests.helpers.scenes import handle
 
 
 @pytest.fixture
-def laptop(tmp_path: Path, server: Path) -> Machine:
-    made = Machine(tmp_path / "shop", server)
-    made.workflow()
-    made.begin()
-    return made
-
-
-@pytest.fixture
-def run_id(laptop: Machine) -> str:
-    return laptop.run_dir.name
-
-
-@pytest.fixture
 def place(laptop: Machine, run_id: str) -> Path:
     """Make the worktree of the run."""
     return Path(worktrees.make(laptop.space(), run_id))
@@ -48,7 +35,7 @@ def test_it_stands_beside_the_repository_on_a_branch_of_its_own(laptop: Machine,
     before = {name: of for name, of in own_of_the_user(laptop.root).items() if "worktrees" not in name}
     place = Path(worktrees.make(laptop.space(), run_id))
     called = handle(run_id)
-    assert place == tmp_path / "shop.worktrees" / called
+    assert place == tmp_path / "Läp top.worktrees" / called
     assert git(place, "symbolic-ref", "--short", "HEAD") == f"loom/{called}"
     assert git(place, "rev-parse", "HEAD") == git(laptop.root, "rev-parse", "HEAD")
     assert laptop.space(cwd=place).store.folder == str(laptop.store)
@@ -81,7 +68,7 @@ def test_it_begins_at_the_head_of_who_asks(laptop: Machine, run_id: str, tmp_pat
     git(tmp_path / "side", "commit", "-q", "--allow-empty", "-m", "side")
     found = Path(worktrees.make(laptop.space(cwd=tmp_path / "side"), run_id))
     assert git(found, "log", "-1", "--format=%s") == "side"
-    assert found.parent == tmp_path / "shop.worktrees"
+    assert found.parent == tmp_path / "Läp top.worktrees"
 
 
 def test_in_another_repositorys_tree_it_stands_in_the_users_own_folder(
@@ -97,7 +84,7 @@ def test_in_another_repositorys_tree_it_stands_in_the_users_own_folder(
 
 
 def test_what_cannot_be_made_is_told(laptop: Machine, run_id: str, tmp_path: Path) -> None:
-    taken = tmp_path / "shop.worktrees" / handle(run_id)
+    taken = tmp_path / "Läp top.worktrees" / handle(run_id)
     taken.mkdir(parents=True)
     (taken / "mine").write_text("x")
     with refused("NOT_EMPTY"):

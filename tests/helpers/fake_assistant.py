@@ -8,13 +8,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.helpers.scenes import MAIN
+from tests.helpers.waiting import Gate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.helpers.scenes import Json, Scene
 
+STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
 _PROGRAM = """\
 #!/bin/sh
 # What a part of the play may say; $turn counts from 1, and the last part is played again and again.
@@ -108,3 +113,21 @@ class FakeAssistant:
 def documents(out: str) -> list[Json]:
     """Read JSON documents, one a line."""
     return [json.loads(line) for line in out.splitlines()]
+
+
+# ---- Fixtures of the rooms that play with it.
+
+
+@pytest.fixture
+def fake(scene: Scene) -> Iterator[FakeAssistant]:
+    """One on PATH beside a project with a workflow of two steps."""
+    scene.workflow(phases={"build": {"steps": STEPS}})
+    made = FakeAssistant(scene)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate(scene: Scene) -> Gate:
+    """Something to wait for in a play."""
+    return Gate(scene.root.parent / "gate")

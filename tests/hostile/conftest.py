@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.fake_assistant import fake
 from tests.hostile.victim import Victim
+
+__all__ = ["at_the_victims", "fake", "victim"]
 
 
 @pytest.fixture(scope="module")

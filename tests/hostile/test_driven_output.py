@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.helpers.fake_assistant import FakeAssistant
-from tests.helpers.scenes import Scene
-
-STEPS = [{"id": "one", "prompt": "Make it."}, {"id": "two", "prompt": "Look at it."}]
 
 
 @pytest.fixture
-def fake(scene: Scene) -> Iterator[FakeAssistant]:
-    scene.workflow(phases={"build": {"steps": STEPS}})
-    made = FakeAssistant(scene)
-    scene.begin(session=None)
-    yield made
-    made.close()
+def fake(fake: FakeAssistant) -> FakeAssistant:
+    """One beside a run that has begun."""
+    fake.scene.begin(session=None)
+    return fake
 
 
 def nested(depth: int) -> str:
