@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from loomctl.cli import output
+from loomctl.drive.account import Sum
 from loomctl.drive.asked import NOW, STEP
 from loomctl.drive.seen import Ended
 from loomctl.kit import clock
@@ -70,6 +71,7 @@ class Told:
     def __init__(self, host: str, root: str) -> None:
         self._host, self._root, self._last = host, root, ("", 0, "")
         self._began, self._works = False, True
+        self._spent, self._spent_at = Sum(0.0), 0.0
 
     def __call__(self, seen: Seen) -> None:
         """Tell what has just happened, if anything has."""
@@ -89,7 +91,18 @@ class Told:
         if place != self._last and stand.visit:
             self._last = place
             task = visits.short_task(visits.open_visit(seen.run.state))
-            yield "step", {"turn": seen.turn, "step": stand.step, "visit": stand.visit, "task": task, "cost": seen.cost}
+            opened: dict[str, Any] = {"turn": seen.turn, "step": stand.step, "visit": stand.visit, "task": task}
+            yield "step", {**opened, "cost": seen.spent.cost}
+        yield from self._costs(seen)
+
+    def _costs(self, seen: Seen) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Tell what the run has cost where that is another sum, a turn's last one at once."""
+        now, spent = time.monotonic(), seen.spent
+        if spent == self._spent or (now - self._spent_at < _PAUSE * 0.9 and seen.what != "turn.ended"):
+            return
+        self._spent, self._spent_at = spent, now
+        estimated = {"estimated": True} if spent.estimated else {}
+        yield "cost", {"turn": seen.turn, "cost": round(spent.cost, 6), "tokens": spent.tokens, **estimated}
 
     def ended(self, ended: Ended, command: str) -> None:
         """Tell how the drive ended."""
@@ -293,7 +306,8 @@ class Block:
                 what = [one.rule or one.what for one in watch.denied.values()]
                 yield "refused", masked_line(", ".join(dict.fromkeys(what[-_MOST_NAMED:])), 120)
         most = f" of {limits.cost:.2f}" if limits.cost is not None else ""
-        yield "cost", f"{seen.cost:.2f}{most} USD"
+        about = "about " if seen.spent.estimated else ""
+        yield "cost", f"{about}{seen.spent.cost:.2f}{most} USD"
 
 
 def _columns() -> int:

@@ -8,7 +8,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from loomctl.drive import costs, ends, life, process, rules, signs, turn_usage
+from loomctl.drive import ends, life, process, rules, signs, turn_usage
+from loomctl.drive.account import Account
 from loomctl.drive.asked import NOW, STEP, Asked
 from loomctl.drive.process import Order, Worker
 from loomctl.drive.rules import Stand, Tries, Turn, Verdict
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from loomctl.runs.store.store import Run
 
 HOST = drivers.HOST
-KEY = driving.KEY
 _BY = "loom"  # who tells of a loop
 _LOOPS = (
     "The same calls give the same results again and again, the last one is {call}. Do something else, or end the step "
@@ -83,11 +83,11 @@ class Driver:
         self._environ = environ
         self._saving = Saving(space, run_id)
         self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off, leash)
+        self._account = Account(space.local.folder, run_id, space.caller.session_id, tells_cost=dialect.TELLS_COST)
         self._began = time.monotonic()
-        self._turn = self._turns = 0
+        self._turn = 0
         self._tries = Tries()
         self._session_id = ""
-        self._tokens = 0  # of the conversation, before this turn
         self._conversation_goes_on = False
         self._allowed_by: tuple[str, ...] = ()
         self._notes: list[str] = []
@@ -121,10 +121,9 @@ class Driver:
 
     def _take(self) -> None:
         session_id, host = self._space.caller.session_id, self._host
-        left = turn_usage.read(self._space.local.folder, self._run_id)
 
         def change(state: State) -> tuple[State, list[Event]]:
-            state, happened = self._made_up(state, left)
+            state, happened = self._account.open(state)
             # Who drives makes it another state, also within the second in which an earlier driver was killed.
             begun, ended = driving.begun(state, host, session_id, clock.now())
             self._tries = Tries.told(ended)
@@ -134,15 +133,6 @@ class Driver:
 
         self._space.store.update(self._run_id, change)
         turn_usage.forget(self._space.local.folder, self._run_id)
-
-    def _made_up(self, state: State, left: Mapping[str, Any]) -> tuple[State, list[Event]]:
-        """Book the turn of a driver that was killed before it could, by what it had written down."""
-        if not left or left.get("turns") != costs.turns(as_object(state.get(KEY))):
-            return state, []
-        weights = {model: costs.number(weight) for model, weight in as_object(left.get("weights")).items()}
-        told = {"turn": left.get("turn"), "class": rules.INFRA, "why": "its driver was killed", "tokens": None}
-        told |= {"conversation": left.get("conversation") or None}
-        return self._booked(state, str(left.get("conversation")), None, weights, told)
 
     def _give_back(self, verdict: Verdict) -> None:
         session_id = self._space.caller.session_id
@@ -211,7 +201,7 @@ class Driver:
 
     def _spent(self, run: Run) -> Verdict | None:
         """Say that one of the driver's own limits was reached; None where none was."""
-        limits, cost = self._limits, self._cost(run)
+        limits, cost = self._limits, self._account.so_far(run.state).cost
         if limits.cost is not None and cost >= limits.cost:
             return Verdict(rules.LIMIT, f"{cost:.2f} of {limits.cost:.2f} USD are spent", "cost")
         if limits.turns is not None and self._turn >= limits.turns:
@@ -219,9 +209,6 @@ class Driver:
         if limits.time is not None and time.monotonic() - self._began >= limits.time:
             return Verdict(rules.LIMIT, f"the time limit of {rules.span(limits.time)} is reached", "time")
         return None
-
-    def _cost(self, run: Run) -> float:
-        return costs.so_far(as_object(run.state.get(KEY)))
 
     def _waited(self, verdict: Verdict) -> Verdict | None:
         """Wait until the time that a verdict names; gives how the drive ends, if it does meanwhile."""
@@ -251,12 +238,11 @@ class Driver:
 
     def _play(self, run: Run, was: Stand) -> Turn:
         self._turn += 1
-        self._turns = costs.turns(as_object(run.state.get(KEY)))
         goes_on = self._conversation_goes_on and bool(self._session_id)
         if not goes_on:
-            self._session_id, self._tokens = str(uuid.uuid4()) if self._dialect.NAMES_CONVERSATIONS else "", 0
-        spent = self._cost(run)
-        left = None if self._limits.cost is None else self._limits.cost - spent
+            self._session_id = str(uuid.uuid4()) if self._dialect.NAMES_CONVERSATIONS else ""
+        self._account.begin(run.state, self._turn, self._session_id, goes_on=goes_on)
+        left = None if self._limits.cost is None else self._limits.cost - self._account.so_far(run.state).cost
         order = Order(self._run_id, run.handle, self._space.project.root, self._session_id, goes_on, self._allow, left)
         order = order._replace(mark=f"{self._run_id} {self._word}", store=self._space.store.folder)
         begins = {"turn": self._turn, "conversation": self._session_id or None, "goes_on": goes_on}
@@ -265,7 +251,7 @@ class Driver:
         watch = Watch(time.monotonic())
         self._look(watch, "turn.started", begins)
         worker = self._begin(*self._ordered(order))
-        self._note_usage(watch)
+        self._account.note(watch)
         why = ""
         try:
             why = self._follow(worker, watch)
@@ -340,7 +326,7 @@ class Driver:
         if len(watch.denied) > denied:
             self._note_denied(watch)
         if isinstance(sign, signs.Used):
-            self._note_usage(watch)
+            self._account.note(watch)
         if why := ends.due(watch, time.time()):
             return why
         loops = watch.loop() if isinstance(sign, signs.Result) else ""
@@ -349,10 +335,6 @@ class Driver:
         if loops == TELL:
             self._tell_of_loop(watch)
         return ""
-
-    def _note_usage(self, watch: Watch) -> None:
-        used = {"turn": self._turn, "turns": self._turns, "conversation": self._session_id, "weights": watch.weights}
-        turn_usage.note(self._space.local.folder, self._run_id, used)
 
     def _tell_of_loop(self, watch: Watch) -> None:
         try:
@@ -408,7 +390,7 @@ class Driver:
         began = time.time() - (time.monotonic() - watch.began)
         if watch.session_id and life.is_without_hooks(self._space.local, began):
             self._add_note(self._dialect.SILENT)
-        told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why, "tokens": self._used(watch)}
+        told: dict[str, Any] = {"turn": self._turn, "class": turn.end, "why": turn.why}
         told |= {"conversation": self._session_id or None}
         told |= {"calls": watch.calls, "seconds": round(time.monotonic() - watch.began, 1)}
         told |= {"killed": killed} if killed else {}
@@ -416,42 +398,18 @@ class Driver:
         ended: dict[str, Any] = {}
 
         def change(state: State) -> tuple[State, list[Event]]:
-            now, happened = self._booked(state, self._session_id, watch.over, watch.weights, told)
-            ended.update(happened[0].properties)
-            return now, happened
+            now, happened = self._account.book(state, watch, told)
+            ended.update(happened.properties)
+            return now, [happened]
 
         self._note(change)
-        turn_usage.forget(self._space.local.folder, self._run_id)
+        self._account.close(watch)
         self._look(watch, "turn.ended", ended)
         return turn
 
     def _outcome(self, worker: Worker, watch: Watch, why: str) -> Turn:
         """Say how a turn ended."""
         return ends.of(watch, why, worker.last_words(), time.time())
-
-    def _booked(
-        self,
-        state: State,
-        conversation: str,
-        over: signs.Over | None,
-        weights: Mapping[str, float],
-        told: Mapping[str, Any],
-    ) -> tuple[State, list[Event]]:
-        """Add a turn to the run's costs, and tell that it ended."""
-        known = as_object(state.get(KEY))
-        cost = costs.of_turn(known, conversation, over, weights) if self._dialect.TELLS_COST else costs.Cost(None)
-        ended = {**told, "cost": None if cost.usd is None else round(cost.usd, 6)}
-        now, made_up = costs.booked(known, conversation, over, cost, weights)
-        ended |= {"estimated": True} if cost.estimated else {}
-        ended |= {"made_up": round(made_up, 6)} if made_up else {}
-        return {**state, KEY: now}, [Event("turn.ended", ended, self._space.caller.session_id)]
-
-    def _used(self, watch: Watch) -> int:
-        """Give the tokens of a turn, of which a host may tell the conversation's sum."""
-        if watch.over is None or not watch.over.sums:
-            return watch.tokens
-        before, self._tokens = self._tokens, max(self._tokens, watch.tokens)
-        return self._tokens - before
 
     # ---- What is looked at meanwhile.
 
@@ -464,8 +422,9 @@ class Driver:
         leases.refresh(self._space, self._run_id)
         stand = self._stand(run)
         self._save(stand)
-        cost, seconds = self._cost(run), time.monotonic() - self._began
-        self._show(Seen(run, stand, self._turn, watch, cost, self._limits, seconds, self.asked.how_soon(), what, told))
+        spent, seconds = self._account.so_far(run.state, watch), time.monotonic() - self._began
+        asked = self.asked.how_soon()
+        self._show(Seen(run, stand, self._turn, watch, spent, self._limits, seconds, asked, what, told))
         return stand
 
     def _save(self, stand: Stand) -> None:

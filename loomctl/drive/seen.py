@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from loomctl.drive.account import Sum
     from loomctl.drive.rules import Stand
     from loomctl.drive.watch import Limits, Watch
     from loomctl.runs.store.store import Run
@@ -23,7 +24,7 @@ class Seen(NamedTuple):
     stand: Stand
     turn: int
     watch: Watch | None
-    cost: float
+    spent: Sum
     limits: Limits
     seconds: float = 0.0
     asked: str = ""

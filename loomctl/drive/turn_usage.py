@@ -1,4 +1,4 @@
-"""What a turn has used so far, in a file of this machine's: a driver that is killed leaves it to the next one (D75)."""
+"""What a driver leaves to others in files of this machine's: what its turn has used so far, and prices (D75)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,27 @@ from loomctl.runs.machine import drivers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_PRICES = "prices"  # no run's file
+_MOST = 20  # models
+
 
 def note(local: str, run_id: str, told: Mapping[str, Any]) -> None:
     """Write down what is so; never fails, for nothing but a sum hangs on it."""
-    path = _path(local, run_id)
+    _note(local, _path(local, run_id), told)
+
+
+def prices(local: str) -> dict[str, Any]:
+    """Give what an input token of each model has cost in any run here, in USD."""
+    return _read(local, os.path.join(local, drivers.FOLDER, _PRICES))
+
+
+def note_prices(local: str, found: Mapping[str, float]) -> None:
+    """Write down what models cost now; of two drivers that do so at once, one's may be lost."""
+    known = {model: price for model, price in prices(local).items() if model not in found}
+    _note(local, os.path.join(local, drivers.FOLDER, _PRICES), dict(list({**known, **found}.items())[-_MOST:]))
+
+
+def _note(local: str, path: str, told: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError, LoomError):
         files.refuse_links(os.path.dirname(local), path)
         files.write_atomically(path, files.to_json(told), durable=False)
@@ -26,8 +43,11 @@ def note(local: str, run_id: str, told: Mapping[str, Any]) -> None:
 
 def read(local: str, run_id: str) -> dict[str, Any]:
     """Give what was written down; empty where nothing was."""
+    return _read(local, _path(local, run_id))
+
+
+def _read(local: str, path: str) -> dict[str, Any]:
     try:
-        path = _path(local, run_id)
         files.refuse_links(os.path.dirname(local), path)
         return as_object(files.read_json(path, limit=1 << 16))
     except (OSError, LoomError):

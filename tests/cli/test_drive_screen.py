@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from loomctl.cli import drive_screen
 from loomctl.drive import rules, signs
+from loomctl.drive.account import Sum
 from loomctl.drive.seen import Seen
 from loomctl.drive.watch import Limits, Watch
 from loomctl.kit import clock
@@ -31,7 +33,9 @@ def run(scene: Scene) -> Run:
 
 def seen(run: Run, *, watch: Watch | None = None, **more: Any) -> Seen:
     limits = Limits(time=4 * 3600, cost=5.0, turns=60)
-    return Seen(run, rules.stand(run.state), 4, watch, 1.204, limits, **{"seconds": 2530.0, **more})
+    return Seen(
+        run, rules.stand(run.state), 4, watch, **{"spent": Sum(1.204), "limits": limits, "seconds": 2530.0, **more}
+    )
 
 
 def watched() -> Watch:
@@ -109,3 +113,33 @@ def test_a_line_for_each_thing_and_each_once(run: Run, capsys: pytest.CaptureFix
     assert said[4].startswith("waits until ")
     assert said[4].endswith(": the API failed (529)")
     assert said[5:] == ["Ends after this step. Ctrl-C ends it now."]
+
+
+def test_json_tells_the_cost_when_it_is_another_and_at_most_twice_a_second(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, clock_ = drive_screen.Told("claude-code", "/"), [100.0]
+    monkeypatch.setattr("loomctl.cli.drive_screen.time.monotonic", lambda: clock_[0])
+    looks: list[tuple[float, Sum, str]] = [
+        (0.0, Sum(0.0), "turn.started"),
+        (0.5, Sum(0.1, 10, estimated=True), ""),
+        (0.1, Sum(0.2, 20, estimated=True), ""),  # too soon, and the next one tells it
+        (0.4, Sum(0.2, 20, estimated=True), ""),
+        (0.5, Sum(0.2, 20, estimated=True), ""),
+        (0.1, Sum(0.25, 24), "turn.ended"),  # the last one is never held back
+        (0.1, Sum(0.25, 24), ""),
+    ]
+    for later, spent, what in looks:
+        clock_[0] += later
+        told(seen(run, watch=Watch(0), spent=spent, what=what))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["cost"], one["tokens"], one.get("estimated")) for one in lines if one["event"] == "cost"] == [
+        (0.1, 10, True),
+        (0.2, 20, True),
+        (0.25, 24, None),
+    ]
+
+
+def test_a_cost_that_is_estimated_is_shown_as_such(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = block(seen(run, watch=watched(), spent=Sum(1.204, estimated=True)), 100, monkeypatch)
+    assert any("about 1.20 of 5.00 USD" in line for line in lines)

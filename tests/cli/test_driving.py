@@ -54,11 +54,12 @@ def test_json_is_an_object_a_line(fake: FakeAssistant) -> None:
     assert all(one["schema_version"] == 1 for one in told)
     names = [one["event"] for one in told]
     assert names[:3] == ["drive.started", "turn.started", "step"]
-    assert names[-2:] == ["turn.ended", "drive.ended"]
-    started, _, step, *_, turn, ended = told
+    assert names[-3:] == ["turn.ended", "cost", "drive.ended"]
+    started, _, step, *_, turn, cost, ended = told
     assert (started["run_id"], started["host"], started["limits"]["turns"]) == (run_id, "claude-code", 3)
     assert (step["step"], step["visit"], step["turn"]) == ("build/one", 1, 1)
     assert (turn["class"], turn["cost"], turn["calls"], turn["tokens"]) == ("done", 0.25, 1, 1234)
+    assert (cost["turn"], cost["cost"], cost["tokens"], "estimated" in cost) == (1, 0.25, 1234, False)
     assert ended["code"] == 0
     assert ended["kind"] == ended["status"] == "completed"
     assert ended["command"] == f"loomctl report {fake.scene.handle}"
@@ -77,6 +78,28 @@ def test_an_error_is_told_in_lines_too(fake: FakeAssistant) -> None:
     assert (ended["event"], ended["kind"], ended["code"]) == ("drive.ended", "error", 7)
     assert ended["why"] == error["error"]["message"]
     assert ended["status"] == "in_progress"
+
+
+@pytest.mark.slow
+def test_what_a_turn_costs_is_told_while_it_goes_on(fake: FakeAssistant, gate: Gate) -> None:
+    """Whoever drives several at a common budget can end them after the answer that is one too many."""
+    usage = '"modelUsage":{"":{"costUSD":0.25,"inputTokens":250000}}'
+    result = f'{{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.25,{usage}}}'
+    (fake.folder / "result").write_text(f"{result}\n", encoding="utf-8")
+    fake.play(f"case $turn in 1) ends; cat '{fake.folder}/result';; *) calls a x; {gate}; ends; over 0.5;; esac")
+    begun(fake)
+    child = fake.start("drive", fake.scene.handle, "--json")
+    assert child.stdout is not None
+    told = (json.loads(line) for line in child.stdout)
+    known = next(one for one in told if one["event"] == "cost" and one["cost"])
+    assert (known["cost"], known["turn"], "estimated" in known) == (0.25, 1, False)
+    running = next(one for one in told if one["event"] == "cost")
+    assert (running["turn"], running["tokens"], running["estimated"]) == (2, 1234, True)
+    assert 0.2512 <= running["cost"] < 0.26
+    gate.open()
+    last = [one for one in told if one["event"] == "cost"][-1]
+    assert (last["cost"], "estimated" in last) == (0.5, False)
+    fake.ends(child)
 
 
 @pytest.mark.slow
