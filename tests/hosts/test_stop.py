@@ -68,7 +68,7 @@ def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopp
     binding = space.local.binding(space.caller.session_id)
     assert binding is not None
     event: dict[str, Any] = {"prompt_id": "p", "last_assistant_message": message}
-    return stop.end_turn(space, binding, event)
+    return stop.end_turn(space, space.store.read(binding["run_id"]), binding, event)
 
 
 @pytest.mark.parametrize("is_there", [True, False])

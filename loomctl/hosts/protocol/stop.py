@@ -61,10 +61,10 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
         return written(Answer("Stop", line=missing)) if missing else None
     recorded = events.digest(space, rest_follows=True)
     space.local.refresh(binding, pid=space.caller.pid, transcript_path=events.text(event, "transcript_path") or None)
-    driven = write_rules.started_for()[0] == binding["run_id"]
-    before = _place(space, binding) if driven else ""
-    stopped = end_turn(space, binding, event)
-    if driven and before and _place(space, binding) != before:
+    run = space.store.read(binding["run_id"])
+    stopped = end_turn(space, run, binding, event)
+    driven = write_rules.started_for()[0] == run.run_id
+    if driven and (was := _stage(run.state)) and _stage(space.store.read_state(run.run_id)) != was:
         from loomctl.handoff import work  # nobody drives most runs
 
         work.save_stage(space, binding["run_id"])
@@ -74,9 +74,9 @@ def answer(space: Workspace, event: dict[str, Any]) -> str | None:
     return written(Answer("Stop", line="\n".join(lines), goes_on=stopped.block or "")) or None
 
 
-def _place(space: Workspace, binding: Mapping[str, Any]) -> str:
+def _stage(state: Mapping[str, Any]) -> str:
     """Name the stage that is open; empty where none is."""
-    return str((visits.open_visit(space.store.read_state(binding["run_id"])) or {}).get("stage") or "")
+    return str((visits.open_visit(state) or {}).get("stage") or "")
 
 
 def _missing(space: Workspace, *, patient: bool = False) -> str:
@@ -88,9 +88,8 @@ def _missing(space: Workspace, *, patient: bool = False) -> str:
     return events.attempt([], lambda: receipts.settle(space, patience=receipts.PATIENCE if patient else 0)) or ""
 
 
-def end_turn(space: Workspace, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
+def end_turn(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[str, Any]) -> stop.Stopped:
     """Act on a Stop event of a bound session; one whose run another drives ends nothing, and blocks nothing."""
-    run = space.store.read(binding["run_id"])
     driver = space.store.held(run.run_id, run.state)
     if driver is not None:
         return stop.Stopped(line=leases.told_once(space, binding, driver))
