@@ -161,12 +161,12 @@ def drive_command(
     space = command_line.space(make=True)
     person.must_decide(space, "drive", *work)  # what it starts may do what this caller may not
     limits, words = Limits(**given), _command(context)
-    headless.refuse_unheld(host if words is None else None, cost=limits.cost, allow=allow)
-    named = host if words is None else BY_HAND
-    run_id = _meant(space, work, workflow, key, host if words is None else None)
+    assistant = host if words is None else None
+    headless.refuse_unheld(assistant, cost=limits.cost, allow=allow)
+    run_id = _meant(space, work, workflow, key, assistant)
     ended = drive.over(space, run_id)
     if ended is not None:
-        _shown(space, named, as_json=as_json).ended(ended, _next(ended))
+        _shown(space, assistant, as_json=as_json).ended(ended, _next(ended))
         return ended.code
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
     word = process.new_word(space.store.folder)
@@ -176,13 +176,9 @@ def drive_command(
     run = own.store.read(run_id)
     for line in ask_trust(space, run, as_json=as_json, may_break=True):
         output.note(line)
-    asked_for = command_steps.trusted_rules(own, run)
-    if asked_for and (said := headless.passes_on_nothing(host if words is None else None)):
-        output.note(said)
-    allow = (*allow, *asked_for)
-    show = _shown(own, named, as_json=as_json)
-    what = host if words is None else words
-    driver = _driver(own, run_id, what, limits, word=word, allow=allow, show=show, leash=held)
+    allow = (*allow, *_of_its_workflow(own, run, assistant))
+    show = _shown(own, assistant, as_json=as_json)
+    driver = _driver(own, run_id, words or host, limits, word=word, allow=allow, show=show, leash=held)
     with _signals(driver.asked), closing(show):
         try:
             ended = driver.drive()
@@ -193,9 +189,17 @@ def drive_command(
     return ended.code
 
 
-def _shown(space: Workspace, named: str, *, as_json: bool) -> drive_screen.Shown:
-    """Make what shows a drive. named: who works."""
-    screen = drive_screen.Told(named, space.project.root) if as_json else drive_screen.Lines()
+def _of_its_workflow(space: Workspace, run: Run, assistant: str | None) -> tuple[str, ...]:
+    """Give what the run's workflow lets its assistant do, as far as that is trusted; says where it changes nothing."""
+    asked_for = command_steps.trusted_rules(space, run)
+    if asked_for and (said := headless.passes_on_nothing(assistant)):
+        output.note(said)
+    return asked_for
+
+
+def _shown(space: Workspace, assistant: str | None, *, as_json: bool) -> drive_screen.Shown:
+    """Make what shows a drive. assistant: None for a command."""
+    screen = drive_screen.Told(assistant or BY_HAND, space.project.root) if as_json else drive_screen.Lines()
     return drive_screen.Shown(screen, Notice(space.settings.notify))
 
 
