@@ -118,17 +118,32 @@ def simulate(
         _refuse_options({"--at": where, "--work-id": work_id}, "only --event takes this")
     command_line.only_one_from_stdin(outcomes, begins, hint=_HELP)
     space = command_line.space(make=True, writes=False)
+    beginning, warnings = _read(space, workflow, outcomes, begins, goal)
+    if event is None:
+        return _play(beginning, warnings, as_json=as_json)
+    _check_event(event)
+    _note(warnings)
+    return _at_an_event(space, beginning, event, where, work_id, as_json=as_json)
+
+
+def _read(
+    space: Workspace, workflow: str, outcomes: str | None, begins: str | None, goal: str
+) -> tuple[_Beginning, list[dict[str, Any]]]:
+    """Read what a workflow is played with, and what is to be said of that."""
     plan = _plan(space, workflow)
     script, found = play.read(None if outcomes is None else _file(outcomes), plan)
     _refuse(found, "these outcomes are invalid", outcomes or "")
     context, left_out = _context(begins)
     beginning = _Beginning(plan, script, play.without_disk(space.caller.environment_python), context, goal)
     warnings = [{"code": one.code, "where": one.where, "message": one.message} for one in (*found, *left_out)]
-    if event is None:
-        return _play(beginning, warnings, as_json=as_json)
-    _check_event(event)
-    _note(warnings)
-    _check_phases(event, plan)
+    return beginning, warnings
+
+
+def _at_an_event(
+    space: Workspace, beginning: _Beginning, event: str, where: str | None, work_id: str | None, *, as_json: bool
+) -> int:
+    """Print what the assistant would get at an event. where: the step that is open then, as --at says it."""
+    _check_phases(event, beginning.plan)
     run, approvals = _until(space, beginning, event, where, work_id)
     if not as_json:
         for taken in approvals:

@@ -80,6 +80,51 @@ def start(
     known = keys.open_run(space.store, keys.checked(key)) if key is not None else None
     if known is not None:
         return _found(space, known)
+    run, warnings, sources = _made(space, work, workflow, autonomy, must_survive, key)
+    if dry_run or run.plan["autonomy"].get("level") == "dry-run":
+        notes = [*suites.lacking(space, run.plan), "Nothing was written: this is a dry run."]
+        return Started(run, route.Move("dry-run"), None, notes, warnings)
+    made_here = new_store(space)
+    space.store.prepare(commit_runs=space.settings.commit_runs)
+    noted = recording.noted(space)
+    if key is None:
+        run = _created(space, run, autonomy)
+    else:
+        with keys.lock(space.store):  # several may ask at once
+            known = keys.open_run(space.store, key)
+            run = _created(space, run, autonomy) if known is None else run
+        if known is not None:
+            return _found(space, known)
+    trouble = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
+    trouble = trouble or command_steps.trust_what_is_allowed(space, run, sources)
+    notes = [
+        *made_here,
+        *suites.lacking(space, run.plan),
+        *noted,
+        *others_under_way(space, run),
+        *leases.without_git(space),
+        *([trouble] if trouble else []),
+    ]
+    return _begin(space, run, notes, warnings, later=later)
+
+
+class _Made(NamedTuple):
+    """A run that is not written yet; warnings: of its workflow; sources: as `resolve` gives them."""
+
+    run: Run
+    warnings: list[Problem]
+    sources: Sequence[dict[str, str]]
+
+
+def _made(
+    space: Workspace,
+    work: str,
+    workflow: str | None,
+    autonomy: str | None,
+    must_survive: Sequence[str],
+    key: str | None,
+) -> _Made:
+    """Resolve a workflow, and make of it and the work a run's plan and first state, checked. Raises as `start`."""
     project = space.project
     named = workflow or space.settings.default_workflow
     resolved = resolve(named, places_of(project), base=space.caller.cwd, by_user=workflow is not None)
@@ -103,31 +148,7 @@ def start(
     _check_placeholders(space, run)
     command_steps.listed(space, run)  # what cannot be filled in is said before anything is written
     _check_lengths(run)
-    if dry_run or plan["autonomy"].get("level") == "dry-run":
-        notes = [*suites.lacking(space, plan), "Nothing was written: this is a dry run."]
-        return Started(run, route.Move("dry-run"), None, notes, warnings)
-    made_here = new_store(space)
-    space.store.prepare(commit_runs=space.settings.commit_runs)
-    noted = recording.noted(space)
-    if key is None:
-        run = _created(space, run, autonomy)
-    else:
-        with keys.lock(space.store):  # several may ask at once
-            known = keys.open_run(space.store, key)
-            run = _created(space, run, autonomy) if known is None else run
-        if known is not None:
-            return _found(space, known)
-    trouble = run_notes.note_taken_up(run.run_id, space.store.folder, shut_in=space.caller.shut_in)
-    trouble = trouble or command_steps.trust_what_is_allowed(space, run, resolved.sources)
-    notes = [
-        *made_here,
-        *suites.lacking(space, plan),
-        *noted,
-        *others_under_way(space, run),
-        *leases.without_git(space),
-        *([trouble] if trouble else []),
-    ]
-    return _begin(space, run, notes, warnings, later=later)
+    return _Made(run, warnings, resolved.sources)
 
 
 def _found(space: Workspace, run_id: str) -> Started:
