@@ -12,7 +12,7 @@ from loomctl.kit import clock, files, ids
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.runs import context_history, log_verdict, run_blobs, stages
 from loomctl.runs.machine import run_notes
-from loomctl.runs.model import lease, sessions, visits
+from loomctl.runs.model import driving, lease, sessions, standing, visits
 from loomctl.runs.store import arrivals, event_log, events, keys, recovery
 from loomctl.runs.store.blobs import FOLDER as BLOBS
 from loomctl.runs.store.blobs import Blobs
@@ -144,6 +144,8 @@ def _state(origin: _Origin) -> tuple[State, list[str]]:
     state = rewind.as_it_ended(state, run.plan, stage)
     at = clock.now()
     state.pop(keys.KEY, None)  # by which the other one is found
+    state.pop(driving.KEY, None)  # nobody has driven it, and what that cost is the other one's
+    state = standing.unlimited(state)
     state = {
         **lease.without(state),
         "created_at": at,

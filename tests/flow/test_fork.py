@@ -89,6 +89,15 @@ def test_a_fork_is_as_the_run_was_when_the_stage_had_ended(
     assert resume.resume(scene.space(OTHER), forked.run.run_id).move.step == following
 
 
+def test_what_its_drives_cost_and_ended_for_stays_with_the_other_run(scene: Scene) -> None:
+    worked(scene)
+    ended = {"code": 10, "kind": "cost", "why": "5.00 of 5.00 USD are spent", "at": "2026-01-01T00:00:00Z"}
+    scene.edit(driving={"host": "claude-code", "cost": 5.0, "turns": 3, "ended": ended})
+    scene.edit(waits_for={"kind": "limit", "what": "5.00 of 5.00 USD are spent", "until": None, "at": ended["at"]})
+    state = scene.state_of(Path(fork(scene, "fix").run.folder))
+    assert not {"driving", "waits_for"} & state.keys()
+
+
 def test_the_files_of_its_stages_come_along_and_no_others(scene: Scene) -> None:
     """Prompt, response and status of each, byte for byte; nothing that was set aside, nothing of later stages."""
     worked(scene)
