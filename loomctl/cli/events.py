@@ -22,7 +22,7 @@ from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import command_runs, log_verdict, stages
 from loomctl.runs.model import visits
 from loomctl.runs.model.state import TERMINAL
-from loomctl.runs.store import event_log
+from loomctl.runs.store import event_log, log_chain
 from loomctl.runs.store.event_log import Follower
 from loomctl.views import explain
 
@@ -231,7 +231,7 @@ def _is_only_torn(space: Workspace, run_id: str) -> bool:
         found = log_verdict.verify(space.store, run_id)
     except (OSError, LoomError):
         return False
-    odd = {fault.code for fault in found.faults} & {event_log.NO_ENTRY, event_log.LOG_CUT_OFF}
+    odd = {fault.code for fault in found.faults} & {log_chain.NO_ENTRY, log_chain.LOG_CUT_OFF}
     return not odd and found.total == len(found.faults)
 
 

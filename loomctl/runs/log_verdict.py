@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.kit.errors import EXIT_INVALID, LoomError, quoted
 from loomctl.kit.text.fences import counted
-from loomctl.runs.store import event_log, events
-from loomctl.runs.store.event_log import Fault
+from loomctl.runs.store import event_log, events, log_chain
 from loomctl.runs.store.events import Event
+from loomctl.runs.store.log_chain import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from loomctl.runs.store.event_log import Line, Place
+    from loomctl.runs.store.event_log import Line
     from loomctl.runs.store.events import Head
+    from loomctl.runs.store.log_chain import Place
     from loomctl.runs.store.store import Store
 
 LOG_GONE = "LOG_GONE"
@@ -104,7 +105,7 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
     """
     head = events.head_of((state or {}).get("ledger_head"))
     try:
-        found = event_log.walked(lines, head)
+        found = log_chain.walked(lines, head)
     except FileNotFoundError:
         return _gone(path, run_id, head)
     except OSError as error:
@@ -130,9 +131,9 @@ def of_log(path: str, run_id: str, state: Mapping[str, Any] | None, lines: Itera
 
 def handed_on(found: Verdict) -> Event | None:
     """Give what a copy whose chain is made anew says of its origin's log; None where that copy shows it itself."""
-    if all(fault.code == event_log.TOLD_DAMAGE for fault in found.faults) and found.total == len(found.faults):
+    if all(fault.code == log_chain.TOLD_DAMAGE for fault in found.faults) and found.total == len(found.faults):
         return None
-    first = next((fault for fault in found.faults if fault.code != event_log.TOLD_DAMAGE), found.faults[0])
+    first = next((fault for fault in found.faults if fault.code != log_chain.TOLD_DAMAGE), found.faults[0])
     told = {"of": found.run_id, "line": first.line, "code": first.code, "what": first.what, "faults": found.total}
     return Event("ledger.damaged", told)
 

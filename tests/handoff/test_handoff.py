@@ -24,7 +24,7 @@ from loomctl.handoff.repository import Repository
 from loomctl.kit.errors import LoomError
 from loomctl.runs import context_values, find, log_verdict
 from loomctl.runs.machine import run_notes
-from loomctl.runs.store import arrivals, event_log, events
+from loomctl.runs.store import arrivals, events, log_chain
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 from loomctl.runs.tools import recall, tool_log
@@ -400,7 +400,7 @@ def test_a_damaged_log_is_not_made_whole_by_saving_its_run_aside(
     told = laptop.pull(apart, keep)
     assert told.saved is not None
     found = log_verdict.verify(laptop.space().store, told.saved)
-    assert [fault.code for fault in found.faults] == [event_log.TOLD_DAMAGE]
+    assert [fault.code for fault in found.faults] == [log_chain.TOLD_DAMAGE]
     assert found.faults[0].why.startswith("line 1: entry 1 was changed")
     last = log_of(laptop, told.saved)[-2:]
     assert [one["event"] for one in last] == ["ledger.damaged", "run.saved_aside"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from loomctl.flow import advance
 from loomctl.runs import log_verdict
 from loomctl.runs.log_verdict import Verdict
-from loomctl.runs.store import event_log, events
+from loomctl.runs.store import event_log, events, log_chain
 from loomctl.runs.store.events import Event, Head
 from tests.helpers.errors import refusal
 from tests.helpers.scenes import Scene
@@ -187,14 +187,14 @@ def test_what_stands_behind_the_checkpoint_is_unproven_and_a_replaced_one_is_not
     events.append(str(tmp_path), "r", [Event("a", {}), Event("b", {}), Event("c", {})], durable=False, known=known)
     whole = path.read_bytes()
     found = verdict_of(path, whole, head)
-    assert (found.proven, found.unproven, found.beyond) == (True, 3, event_log.Place(data.count(b"\n") + 1, len(data)))
+    assert (found.proven, found.unproven, found.beyond) == (True, 3, log_chain.Place(data.count(b"\n") + 1, len(data)))
     lines = whole.splitlines(keepends=True)
     broken = verdict_of(path, b"".join(lines[:-2] + lines[-1:]), head)
     assert (broken.proven, broken.ok, broken.fault and broken.fault.line) == (True, False, len(lines) - 1)
     changed = verdict_of(path, b"".join([*lines[:-2], lines[-2].replace(b'"b"', b'"x"'), lines[-1]]), head)
     assert (changed.proven, changed.fault and changed.fault.line) == (True, len(lines) - 1)
     first = whole[: len(data)] + whole[len(data) :].replace(head["sha256"].encode(), b"0" * 64, 1)
-    assert (verdict_of(path, first, head).fault or event_log.Fault("", 0, 0, 0, "", "")).line == len(lines) - 2
+    assert (verdict_of(path, first, head).fault or log_chain.Fault("", 0, 0, 0, "", "")).line == len(lines) - 2
     path.write_bytes(data[: data.rstrip(b"\n").rfind(b"\n") + 1])
     events.append(str(tmp_path), "r", [Event("forged", {}), Event("too", {})], durable=False)
     assert not verdict_of(path, path.read_bytes(), head).ok
@@ -225,7 +225,7 @@ def test_whatever_stands_in_a_log_is_judged(
     if place != "behind":
         assert found.faults
         assert not found.proven
-    assert len(found.faults) <= event_log.MOST_FAULTS
+    assert len(found.faults) <= log_chain.MOST_FAULTS
 
 
 def test_a_line_of_64_mb_is_a_finding_and_not_held_in_memory(tmp_path: Path, made: tuple[bytes, Any]) -> None:
