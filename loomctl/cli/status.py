@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument
 from loomctl.hosts import table
 from loomctl.kit import clock, trouble
-from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.package import __version__
 from loomctl.kit.text import fences
 from loomctl.kit.text.fences import counted, one_line
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 _LABELS, _NARROWEST, _WIDEST = 10, 24, 100  # columns: of what stands before each line, and of a screen
 _EVENTS, _CHOICES = 3, 12
-_SECONDS, _SHORTEST, _LONGEST = 2.0, 0.1, 3600  # between two looks at a run that is watched
-_CLEAR = "\033[2J"
 _LARGEST_LEDGER = 16 << 20  # bytes of a log that is gone through for the verdict on it, and for receipts
 _LARGEST_LOG = 64 << 20  # bytes of tool steps whose sums are worth the time
 _MARKS = {"done": "✓", "open": "▸", "skipped": "-", "pending": "·"}
@@ -86,8 +83,10 @@ def status(run: str | None, watch: str | None, as_json: bool) -> int:
     """
     space = command_line.space()
     if watch is not None:
-        run, seconds = _watched(run, watch, as_json=as_json)
-        return _watch(space, command_line.run_id(space, run), seconds)
+        from loomctl.cli import status_watch
+
+        run, seconds = status_watch.meant(run, watch, as_json=as_json)
+        return status_watch.follow(space, command_line.run_id(space, run), seconds, _looked)
     now = time.time()
     told = _document(space, space.store.read(command_line.shown_run_id(space, run), to_show=True), now)
     if as_json:
@@ -98,69 +97,13 @@ def status(run: str | None, watch: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
+def _looked(space: Workspace, run_id: str, now: float) -> list[tuple[str, str]]:
+    return _screen(_document(space, space.store.read(run_id, to_show=True), now), now)
+
+
 def _screen(told: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
     wide = max(_NARROWEST, min(_WIDEST, output.columns()))
     return list(_lines(_rows(told, now, wide - _LABELS), wide))
-
-
-# ---- The screen that follows a run.
-
-
-def _watched(run: str | None, given: str, *, as_json: bool) -> tuple[str | None, float]:
-    """Give the run and the seconds between two looks; `--watch RUN` means a run. Raises USAGE."""
-    if as_json or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        what, why = "--watch needs a terminal that it can draw on", "a script reads status --json, or loomctl events -f"
-        raise LoomError("USAGE", what, why=why, hint="loomctl status", exit_code=EXIT_USAGE)
-    try:
-        seconds = float(given or _SECONDS)
-    except ValueError:
-        if run is None:
-            return given, _SECONDS
-        seconds = 0.0
-    if _SHORTEST <= seconds <= _LONGEST:
-        return run, seconds
-    what, hint = f"--watch takes {_SHORTEST} to {_LONGEST:,} seconds, not {given!r:.40}", "loomctl status --watch"
-    raise LoomError("USAGE", what, hint=hint, exit_code=EXIT_USAGE)
-
-
-def _watch(space: Workspace, run_id: str, seconds: float) -> int:
-    """Draw the screen anew where the state's file or the terminal has changed, or a minute has passed."""
-    seen: tuple[object, ...] = ()
-    size: tuple[int, int] = (0, 0)
-    try:
-        while True:
-            now, was = time.time(), size
-            size = (output.columns(), os.get_terminal_size(sys.stdout.fileno()).lines or 25)
-            looked = (_stamp(space, run_id), int(now // 60), size)
-            if looked != seen:
-                told = _document(space, space.store.read(run_id, to_show=True), now)
-                _draw(_screen(told, now), *size, is_new=size != was)
-                seen = looked
-            time.sleep(seconds)
-    except KeyboardInterrupt:
-        click.echo()
-        return EXIT_OK
-
-
-def _stamp(space: Workspace, run_id: str) -> tuple[int, ...]:
-    """Give what differs once a state was written; nothing where it is gone, which whoever reads it says."""
-    try:
-        status = os.stat(space.store.home(run_id).state)
-    except FileNotFoundError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _draw(lines: Sequence[tuple[str, str]], wide: int, high: int, *, is_new: bool) -> None:
-    """Write a screen over the one before: as many lines as there is room for, and how it is ended."""
-    room, shown = high - 3, []
-    for line, colour in lines:
-        room -= max(1, -(-fences.width(line) // wide))
-        if room < 0:
-            break
-        shown.append(output.shown(line, colour))
-    drawn = "".join(f"\033[K{line}\n" for line in [*shown, "", "Ctrl-C ends this."])
-    click.echo(f"\033[H{_CLEAR if is_new else ''}{drawn}\033[J", nl=False)
 
 
 # ---- What there is to tell.
