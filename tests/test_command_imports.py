@@ -33,7 +33,7 @@ KEEPING = {"loomctl.care.keep", "loomctl.care.clean", "loomctl.runs.archives"}
 FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
 MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in (PLACES | DEBUG).values()} - {"loomctl.cli.verbs"}
 CASES = [
-    ("show", "runs", DRIVING),
+    ("show", "show", DRIVING),
     ("sessions", "runs", DRIVING),
     ("paths", "runs", DRIVING),
     ("next", "step", set()),

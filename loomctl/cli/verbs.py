@@ -34,7 +34,7 @@ FACE: dict[str, Places] = {
         "cancel": "decide:cancel",
     },
     "Look": {
-        "show": "runs:show",
+        "show": "show:show",
         "steps": "tools:steps",
         "prove": "prime:prove",
         "runs": "runs:runs",

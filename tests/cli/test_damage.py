@@ -44,7 +44,7 @@ def test_a_module_of_looms_own_is_brought_back_by_git(scene: Scene, tmp_path: Pa
     bundle = tmp_path / "clone"
     shutil.copytree(CHECKOUT / "loomctl", bundle / "loomctl")
     (bundle / ".git").mkdir()
-    (bundle / "loomctl/cli/runs.py").unlink()
+    (bundle / "loomctl/cli/show.py").unlink()
     command = [sys.executable, "-I", str(bundle / "loomctl/__main__.py"), "show"]
     environ = {**scene.environ(None), "LOOM_PLUGIN_ROOT": str(bundle)}
     done = subprocess.run(command, cwd=scene.root, env=environ, capture_output=True, text=True, check=False)
