@@ -303,7 +303,7 @@ class Block:
                 yield "last", f"{_span(now - watch.called)} ago: {masked_line(watch.last_call, 120)}"
             yield "silence", f"{_span(now - watch.last)} of {_span(limits.silence)}"
             if watch.denied:
-                what = [one.rule or one.what for one in watch.denied.values()]
+                what = [word for one in watch.denied.values() for word in one.rules or (one.what,)]
                 yield "refused", masked_line(", ".join(dict.fromkeys(what[-_MOST_NAMED:])), 120)
         most = f" of {limits.cost:.2f}" if limits.cost is not None else ""
         about = "about " if seen.spent.estimated else ""

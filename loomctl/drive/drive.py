@@ -344,7 +344,8 @@ class Driver:
 
     def _note_denied(self, watch: Watch) -> None:
         """Note on the open stage what was refused: such a step does not succeed without evidence (D75)."""
-        refused = [{"what": one.what, "rule": one.rule} for one in watch.denied.values()][-20:]
+        calls = watch.denied.values()
+        refused = [{"what": one.what, "rule": rule} for one in calls for rule in one.rules or ("",)][-20:]
 
         def change(state: State) -> tuple[State, list[Event]]:
             entry = visits.open_visit(state)

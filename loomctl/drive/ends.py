@@ -53,8 +53,9 @@ def _reset(watch: Watch, now: float) -> float:
 def of(watch: Watch, why: str, last_words: str, now: float) -> Turn:
     """Say how a turn ended. why: what the driver ended it for, or empty; last_words: on standard error."""
     turn = _ended(watch, why, last_words, now)
-    denied = tuple(dict.fromkeys(one.rule or one.what for one in watch.denied.values()))
-    allowed_by = tuple(dict.fromkeys(one.rule for one in watch.denied.values() if one.rule))
+    refused = watch.denied.values()
+    denied = tuple(dict.fromkeys(word for one in refused for word in one.rules or (one.what,)))
+    allowed_by = tuple(dict.fromkeys(rule for one in refused for rule in one.rules))
     return turn._replace(said=watch.said, denied=denied, allowed_by=allowed_by)
 
 

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 class Call(NamedTuple):
     """A tool is called.
 
-    what: the tool and what it was given, in a line; key: the same for the same call; rule: the setting that allows it.
+    what: the tool and what it was given, in a line; key: the same for the same call; rules: settings that allow
+    it together.
     """
 
     id: str
     what: str
     key: str
-    rule: str
+    rules: tuple[str, ...] = ()
 
 
 class Result(NamedTuple):
@@ -28,11 +29,11 @@ class Result(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """A call was refused by the host's own permissions. id, what, rule: the call's, as `Call` has them."""
+    """A call was refused by the host's own permissions. id, what, rules: the call's, as `Call` has them."""
 
     id: str
     what: str
-    rule: str
+    rules: tuple[str, ...] = ()
 
 
 class Retry(NamedTuple):

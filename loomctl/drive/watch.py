@@ -100,7 +100,7 @@ class Watch:
     def _refused(self, sign: signs.Denied) -> None:
         call = self._open.get(sign.id)
         if call is not None:
-            sign = sign._replace(what=call.what, rule=call.rule)
+            sign = sign._replace(what=call.what, rules=call.rules)
         if sign.id not in self.denied and len(self.denied) < _MOST_DENIED:
             self.denied[sign.id] = sign
 

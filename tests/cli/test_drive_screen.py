@@ -40,8 +40,8 @@ def seen(run: Run, *, watch: Watch | None = None, **more: Any) -> Seen:
 
 def watched() -> Watch:
     watch = Watch(time.monotonic() - 725)
-    call = signs.Call("a", HOSTILE, "a", f"Bash({HOSTILE})")
-    for sign in (call, signs.Denied("a", "Bash", "Bash"), signs.Used("m", "model", {"input": 120_400})):
+    call = signs.Call("a", HOSTILE, "a", (f"Bash({HOSTILE})",))
+    for sign in (call, signs.Denied("a", "Bash", ("Bash",)), signs.Used("m", "model", {"input": 120_400})):
         watch.saw(sign, time.monotonic() - 12)
     return watch
 
@@ -93,7 +93,7 @@ def test_a_wait_stands_until_a_turn_begins(run: Run, monkeypatch: pytest.MonkeyP
 def test_a_line_for_each_thing_and_each_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     lines, watch = drive_screen.Lines(), Watch(time.monotonic())
     lines(seen(run, watch=watch, what="turn.started", told={"goes_on": True}))
-    for sign in (signs.Call("a", "Write a.txt", "a", "Write"), signs.Denied("a", "Write", "Write")):
+    for sign in (signs.Call("a", "Write a.txt", "a", ("Write",)), signs.Denied("a", "Write", ("Write",))):
         watch.saw(sign, time.monotonic())
     for _ in range(3):
         lines(seen(run, watch=watch))

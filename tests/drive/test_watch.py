@@ -8,7 +8,7 @@ from tests.helpers.tables import each
 
 
 def call(watch: Watch, number: int, key: str, result: str, now: float = 0) -> None:
-    watch.saw(signs.Call(f"c{number}", key, key, key), now)
+    watch.saw(signs.Call(f"c{number}", key, key), now)
     watch.saw(signs.Result(f"c{number}", result), now)
 
 
@@ -60,10 +60,10 @@ def test_what_a_turn_is_ended_for(last: float, over: float | None, now: float, w
 
 def test_a_refusal_is_known_by_its_call() -> None:
     watch = Watch(0)
-    watch.saw(signs.Call("c1", "Write a.txt", "k", "Write"), 0)
-    watch.saw(signs.Denied("c1", "Write", ""), 0)
-    watch.saw(signs.Over(is_error=False, reason="done", denied=(signs.Denied("c1", "Write b", "Write"),)), 0)
-    assert list(watch.denied.values()) == [signs.Denied("c1", "Write a.txt", "Write")]
+    watch.saw(signs.Call("c1", "Write a.txt", "k", ("Write",)), 0)
+    watch.saw(signs.Denied("c1", "Write"), 0)
+    watch.saw(signs.Over(is_error=False, reason="done", denied=(signs.Denied("c1", "Write b", ("Write",)),)), 0)
+    assert list(watch.denied.values()) == [signs.Denied("c1", "Write a.txt", ("Write",))]
 
 
 def test_an_answer_that_is_told_twice_counts_once() -> None:

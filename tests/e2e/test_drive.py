@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import threading
 
@@ -45,6 +46,20 @@ def test_a_refused_permission_is_named_and_completes_nothing(drive: Drive) -> No
     assert "--allow Write" in said
     assert drive.state()["status"] == "awaiting_feedback"
     assert [one["step_id"] for one in drive.events() if one["event"] == "stage.completed"] == []
+
+
+def test_what_is_named_allows_the_whole_of_a_line_that_was_refused(drive: Drive) -> None:
+    """A `cd` before it and a pipe behind it need no rule, and none for them would let the rest pass."""
+    api = drive.assistant.api
+    (drive.project / "sub").mkdir()
+    line = bash("cd sub && python3 -c 'print(1)' 2>&1 | tail -1; sh -c 'echo done'")
+    api.script(reply(line), DIRECTIVE)
+    said = drive.loomctl("drive", "make a file", "--workflow", "two", code=9)
+    named = shlex.split(said.splitlines()[1])
+    assert named[3:] == ["--allow", "Bash(python3 -c:*)", "--allow", "Bash(sh -c:*)"]
+    assert said.splitlines()[1].strip() in drive.loomctl("waits", drive.state()["plan_id"])
+    api.script(reply(line), DIRECTIVE, reply(bash("loomctl next")), DIRECTIVE)
+    assert "completed" in drive.loomctl(*named[1:])
 
 
 def test_neither_loom_nor_its_files_widen_what_it_may_do(drive: Drive) -> None:

@@ -53,7 +53,7 @@ USED = used({"type": "text", "text": "hi"})
         (
             {"type": "system", "subtype": "permission_denied", "tool_name": "Write", "tool_use_id": "t1",
              "decision_reason_type": "mode", "message": "Permission to use Write has been denied"},
-            [signs.Denied("t1", "Write", "Write")],
+            [signs.Denied("t1", "Write", ("Write",))],
         ),
         (
             {"type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 10, "retry_delay_ms": 500,
@@ -89,7 +89,7 @@ def test_a_call_and_its_result_are_known_by_what_they_say() -> None:
 
     one, two, other = called(1, command="npm test -- a"), called(2, command="npm test -- a"), called(3, command="ls")
     assert one.key == two.key != other.key
-    assert (one.what, one.rule, other.rule) == ("Bash npm test -- a", "Bash(npm test:*)", "Bash(ls:*)")
+    assert (one.what, one.rules, other.rules) == ("Bash npm test -- a", ("Bash(npm test:*)",), ("Bash(ls:*)",))
 
 
 @each(
@@ -108,7 +108,29 @@ def test_what_loom_refuses_anyway_has_no_rule(tool: str, given: dict[str, str], 
     denied = {"tool_use_id": "t1", "tool_name": tool, "tool_input": given}
     (over,) = read({"type": "result", "permission_denials": [denied]})
     assert isinstance(over, signs.Over)
-    assert over.denied[0].rule == rule
+    assert over.denied[0].rules == ((rule,) if rule else ())
+
+
+@each(
+    ("line", "rules"),
+    [
+        ("cd sub && npm test", ["npm test"]),  # a `cd` needs no rule, and none for it allows what is behind it
+        ("cd sub && npm test 2>&1 | tail -5; echo done", ["npm test"]),
+        ("make lint\nnpm run build && npm run build -- x", ["make lint", "npm run"]),
+        ("git commit -m 'a && b; c' || make 'x", ["git commit", "make 'x"]),
+        ("npm test > out.txt 2>&1 &", ["npm test"]),
+        ("cat /etc/shadow | head", ["cat /etc/shadow", "head"]),  # nothing else can have been refused
+        ("a; b; c; d; e; f; g", ["a", "b", "c", "d", "e"]),
+        ("cat <<'E' > x && rm y\nz\nE", ["cat <<'E'"]),  # these are not read
+        ("for f in $(ls); do rm $f; done", ["for f"]),
+        (" ; ", [";"]),
+    ],
+)
+def test_each_command_of_a_line_needs_a_rule_of_its_own(line: str, rules: list[str]) -> None:
+    denied = {"tool_use_id": "t1", "tool_name": "Bash", "tool_input": {"command": line}}
+    (over,) = read({"type": "result", "permission_denials": [denied]})
+    assert isinstance(over, signs.Over)
+    assert over.denied[0].rules == tuple(f"Bash({one}:*)" for one in rules)
 
 
 @each(
@@ -134,7 +156,7 @@ def test_what_loom_refuses_anyway_has_no_rule(tool: str, given: dict[str, str], 
         ({"subtype": "success", "total_cost_usd": float("inf")}, signs.Over(is_error=False, reason="done", cost=0.0)),
         ({"subtype": "success", "permission_denials": [
             {"tool_name": "Write", "tool_use_id": "t1", "tool_input": {"file_path": "/a"}}, 3]},
-         signs.Over(is_error=False, reason="done", denied=(signs.Denied("t1", "Write /a", "Write"),))),
+         signs.Over(is_error=False, reason="done", denied=(signs.Denied("t1", "Write /a", ("Write",)),))),
     ],
 )  # fmt: skip
 def test_a_result_is_read(result: dict[str, Any], expected: signs.Over) -> None:

@@ -105,7 +105,7 @@ def test_a_call_and_its_result_are_known_by_what_they_say() -> None:
 def test_a_command_that_its_sandbox_shuts_out_was_refused(code: int | None, output: str, is_denied: bool) -> None:
     *denied, result = read(ran("touch /etc/x", code, output))
     assert isinstance(result, signs.Result)
-    assert denied == ([signs.Denied("item_4", "touch /etc/x", "")] if is_denied else [])
+    assert denied == ([signs.Denied("item_4", "touch /etc/x")] if is_denied else [])
 
 
 @each(

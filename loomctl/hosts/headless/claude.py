@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,12 @@ _ENDS = {
 _WRITTEN, _READ, _KEPT, _KEPT_LONG, _CHARACTERS = 5.0, 0.1, 1.25, 2.0, 4
 # What it says of an answer that is none, as the status that its API would have given.
 _REFUSED = {"authentication_failed": 401, "billing_error": 403}
+# Where these only read it asks nobody of them: behind a command that was refused, they need no rule.
+_ASKED_OF_NOBODY = frozenset(["cd", "cat", "echo", "false", "grep", "head", "ls", "pwd", "tail", "true", "wc"])
+_MOST_RULES = 5
+_QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
+_BETWEEN = re.compile(r"&&|\|\||\|&?|;|\n|&")
+_PIECE = re.compile(rf"{_QUOTED.pattern}|\d*[<>]+&?\d*|&>+|{_BETWEEN.pattern}|.", re.DOTALL)
 _WHAT = ("command", "file_path", "path", "pattern", "url", "query", "description", "prompt", "skill")
 
 
@@ -86,7 +93,8 @@ def _of_system(event: dict[str, Any]) -> Iterator[signs.Sign]:
     if kind == "init":
         yield signs.Began(signs.conversation(event.get("session_id")))
     elif kind == "permission_denied":
-        yield signs.Denied(text(event.get("tool_use_id")), text(event.get("tool_name")), text(event.get("tool_name")))
+        tool = text(event.get("tool_name"))
+        yield signs.Denied(text(event.get("tool_use_id")), tool, (tool,))
     elif kind == "api_retry":
         status, after = int(number(event.get("error_status"))), number(event.get("retry_delay_ms")) / 1000
         yield signs.Retry(status, after, number=int(number(event.get("attempt"))))
@@ -106,7 +114,7 @@ def _of_assistant(event: dict[str, Any]) -> Iterator[signs.Sign]:
         if block.get("type") == "tool_use":
             tool, given = text(block.get("name")), as_object(block.get("input"))
             key = digests.of_text(f"{tool}\0{quick_json.dumps(given)}")
-            yield signs.Call(text(block.get("id")), _told(tool, given), key, _rule(tool, given))
+            yield signs.Call(text(block.get("id")), _told(tool, given), key, _rules(tool, given))
         elif block.get("type") == "text" and event.get("parent_tool_use_id") is None:
             yield signs.Said(text(block.get("text")))
 
@@ -140,7 +148,7 @@ def _over(event: dict[str, Any]) -> signs.Over:
             signs.Denied(
                 text(one.get("tool_use_id")),
                 _told(text(one.get("tool_name")), as_object(one.get("tool_input"))),
-                _rule(text(one.get("tool_name")), as_object(one.get("tool_input"))),
+                _rules(text(one.get("tool_name")), as_object(one.get("tool_input"))),
             )
             for one in (denials if isinstance(denials, list) else ())[:50]
             if isinstance(one, dict)
@@ -178,16 +186,31 @@ def _objects(value: object) -> list[dict[str, Any]]:
     return [as_object(one) for one in value.values()] if isinstance(value, dict) else []
 
 
-def _rule(tool: str, given: dict[str, Any]) -> str:
-    """Give the rule in the host's settings that allows a call; empty where Loom refuses it all the same (D68)."""
+def _rules(tool: str, given: dict[str, Any]) -> tuple[str, ...]:
+    """Give the rules in the host's settings that allow a call; none where Loom refuses it all the same (D68)."""
     if tool != "Bash":
         path = text(given.get("file_path"))
-        return "" if any(fnmatchcase(path, f"*/.loom/{one}") for one in _OF_LOOM) else tool
-    verdict = tool_calls.judge(text(given.get("command")))
+        return () if any(fnmatchcase(path, f"*/.loom/{one}") for one in _OF_LOOM) else (tool,)
+    line = text(given.get("command"))
+    verdict = tool_calls.judge(line)
     if verdict is not None and verdict.decision == tool_calls.ASK:
-        return ""
-    first = one_line(text(given.get("command")), 200).split(" ")
-    return f"Bash({' '.join(first[:2])}:*)" if first[0] else tool
+        return ()
+    begins = [one_line(one, 200).split(" ")[:2] for one in _commands(line)]
+    asking = [words for words in begins if words[0] not in _ASKED_OF_NOBODY] or begins
+    return tuple(dict.fromkeys(f"Bash({' '.join(words)}:*)" for words in asking if words[0]))[:_MOST_RULES] or (tool,)
+
+
+def _commands(line: str) -> list[str]:
+    """Split a line into its commands, each of which the host wants to be allowed; a line that is not plain is one."""
+    if "<<" in line or "$(" in line or "`" in line or "(" in _QUOTED.sub("", line):
+        return [line]
+    pieces = [""]
+    for piece in _PIECE.findall(line):
+        if _BETWEEN.fullmatch(piece):
+            pieces.append("")
+        else:
+            pieces[-1] += piece
+    return [one for one in map(str.strip, pieces) if one] or [line]
 
 
 def _told(tool: str, given: dict[str, Any]) -> str:

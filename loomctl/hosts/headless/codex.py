@@ -90,10 +90,10 @@ def _of_item(item: dict[str, Any], *, ended: bool) -> Iterator[signs.Sign]:
         return
     told = _told(kind, item)
     if not ended:
-        yield signs.Call(id_, told, _key(kind, item, _CALLS[kind]), "")
+        yield signs.Call(id_, told, _key(kind, item, _CALLS[kind]))
         return
     if kind == "command_execution" and codex.is_shut_out(item.get("exit_code"), text(item.get("aggregated_output"))):
-        yield signs.Denied(id_, told, "")
+        yield signs.Denied(id_, told)
     yield signs.Result(id_, _key(kind, item, ("status", "exit_code", "aggregated_output", "result", "error")))
 
 
