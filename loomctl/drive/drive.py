@@ -298,7 +298,10 @@ class Driver:
             now = time.monotonic()
             if now - looked >= _TICK:
                 looked = now
-                asked, at = self.asked.how_soon(), self._look(watch).place[:3]
+                asked, stand = self.asked.how_soon(), self._look(watch)
+                if stand.status == "cancelled":  # nothing that it still does could be kept
+                    return "cancelled"
+                at = stand.place[:3]
                 place = place if place and asked == STEP else at
                 if asked == NOW or at != place:
                     return self.asked.what_for()

@@ -28,6 +28,7 @@ _WHY = {
     "time": (rules.SPENT, "the time limit of the drive is reached"),
     "loop": (rules.STUCK, "the assistant made the same call with the same result again and again"),
     "stopped": (rules.STOPPED, "you ended the driver"),
+    "cancelled": (rules.STOPPED, "the run is cancelled"),
     "leash": (rules.STOPPED, "the driver's leash is gone"),
 }
 

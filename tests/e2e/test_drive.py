@@ -132,6 +132,21 @@ def test_an_assistant_that_is_not_there_is_named_and_holds_nothing(drive: Drive)
     assert drive.state()["lease"]["session_id"] is None
 
 
+def test_a_run_that_its_user_cancels_is_worked_on_no_more(drive: Drive) -> None:
+    """Nothing that the assistant does from then on could be kept, so its turn ends, with all that it started."""
+    marker = f"33{os.getpid() % 100_000:05d}"
+    drive.assistant.api.script(reply(bash(f"(setsid sleep {marker} &) ; sleep {marker}")), "too late")
+    driver = drive.start("drive", "make a file", "--workflow", "two", "--allow", "Bash")
+    until(lambda: len(running(marker)) >= 2)
+    drive.loomctl("cancel", drive.state()["plan_id"])
+    out, err = driver.communicate(timeout=TIME_LIMIT)
+    assert driver.returncode == 1, out + err
+    assert "the run is cancelled" in out
+    assert not running(marker)
+    assert len(drive.assistant.api.requests) == 1
+    assert drive.state()["status"] == "cancelled"
+
+
 @pytest.mark.parametrize("whom", ["driver", "keeper", "assistant", "driver and keeper"])
 def test_who_is_killed_takes_the_rest_along_and_the_run_goes_on(drive: Drive, whom: str) -> None:
     """What its tools started dies, too, whatever it does to live: nothing of an old attempt works beside the next.
