@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,6 +50,8 @@ def tell_command(words: tuple[str, ...], lists: bool, take_back: bool, as_json: 
     called = space.store.handle(run_id)
     person.must_decide(space, "tell", called, text)
     if text == command_line.STDIN:
+        if sys.stdin.isatty():
+            output.note("Type the message, then Ctrl-D in a line of its own.")
         text = command_line.read_text(text, hint='loomctl tell RUN "read notes.md"').rstrip("\n")
     telling.tell(space, run_id, text)
     heard = telling.is_heard(space, run_id)
@@ -56,6 +59,8 @@ def tell_command(words: tuple[str, ...], lists: bool, take_back: bool, as_json: 
         line = f"Loom: kept for {called}. The assistant reads it with its next tool result."
     else:
         way = find.way_in(space, run_id) if space.caller.host == TERMINAL else f"loomctl resume {called}"
+        if find.is_left_by_a_drive(space, space.store.read_state(run_id)):
+            way = f"loomctl drive {called}"
         line = f"Loom: kept for {called}, on which nobody works now. It is read when the run goes on: {way}"
     told = _document(space, run_id, telling.waiting(space, run_id))
     output.answer({**told, "heard": heard}, [line], as_json=as_json)

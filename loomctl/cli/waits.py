@@ -8,6 +8,7 @@ import click
 
 from loomctl.cli import command_line, output
 from loomctl.cli.command_line import json_option, run_argument
+from loomctl.flow import tell as telling
 from loomctl.kit import clock
 from loomctl.kit.errors import EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted, one_line
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from loomctl.runs.model.standing import Wait
     from loomctl.runs.project import Workspace
+    from loomctl.runs.store.store import Run
 
 _STOPPED = ("paused", "failed")
 _CHOICES = 12
@@ -96,16 +98,24 @@ def _seen(space: Workspace, only: Sequence[str] | None) -> _Seen:
 def _look(space: Workspace, run_id: str, found: _Seen) -> None:
     run = space.store.read(run_id, to_show=True)
     every = overview.waiting(space, run)
-    found.waits.extend(_Asked(run_id, run.handle, _from_here(space, run_id, one)) for one in every)
+    found.waits.extend(_Asked(run_id, run.handle, _from_here(space, run, one)) for one in every)
     status = run.state["status"]
     if status in _STOPPED and not every:
         resumed = standing.command("resume", handle(run.state))
         found.stopped.append({"run_id": run_id, "handle": run.handle, "status": status, "command": resumed})
 
 
-def _from_here(space: Workspace, run_id: str, wait: Wait) -> Wait:
-    """Give what is answered by resuming with the command that does so from here, also from who drives the run."""
-    return wait._replace(command=find.way_in(space, run_id)) if wait.command.startswith("loomctl resume") else wait
+def _from_here(space: Workspace, run: Run, wait: Wait) -> Wait:
+    """Give what is answered by resuming with the command that does so from here, also from who drives the run.
+
+    Where a drive has ended, that is a word for the assistant, and driving on once it is said.
+    """
+    if not wait.command.startswith("loomctl resume"):
+        return wait
+    if wait.kind == standing.QUESTION and find.is_left_by_a_drive(space, run.state):
+        is_said = bool(telling.waiting(space, run.run_id))
+        return wait._replace(command=f"loomctl drive {run.handle}" if is_said else f"loomctl tell {run.handle} -")
+    return wait._replace(command=find.way_in(space, run.run_id))
 
 
 def _lines(seen: _Seen) -> Iterator[str]:

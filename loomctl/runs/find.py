@@ -17,7 +17,8 @@ from loomctl.runs.store.layouts import shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from loomctl.runs.model.lease import Holder
     from loomctl.runs.project import Workspace
@@ -207,6 +208,13 @@ def way_in(space: Workspace, run_id: str) -> str:
     way = f"loomctl resume {called}"
     way = way if found is None else drivers.way_in(space.local.folder, run_id, called, found)
     return f"{way} --reopen" if _is_over(space, run_id) else way
+
+
+def is_left_by_a_drive(space: Workspace, state: Mapping[str, Any]) -> bool:
+    """Tell whether a drive of a run has ended and nobody has taken it up since: from a terminal it is driven on."""
+    from loomctl.runs.model import driving, lease
+
+    return space.caller.host == TERMINAL and driving.end(state) is not None and lease.holder(state) is None
 
 
 def driver(space: Workspace, run_id: str) -> Holder | None:

@@ -153,6 +153,23 @@ def test_what_another_drives_is_answered_there_or_taken_over(gated: Scene, cli: 
     assert told["command"] == f"loomctl resume {gated.handle} --take-over"
 
 
+def test_the_question_of_a_run_that_was_driven_is_answered_by_a_word_and_driving_on(begun: Scene, cli: Cli) -> None:
+    begun.let_go()
+    begun.space().local.mark_ended(SESSION)
+    ended = {"code": 9, "kind": "question", "why": "the run waits for your answer", "at": AT}
+    waits = {"message": "Which colour?", "at": AT}
+    begun.edit(status="awaiting_feedback", feedback=waits, driving={"host": "claude-code", "ended": ended})
+    (asked,) = cli("waits", "--json", session=NOBODY).ends().json["waits"]
+    assert asked["command"] == f"loomctl tell {begun.handle} -"
+    said = cli(*asked["command"].split()[1:], session=NOBODY, given="blue\n").ends().stdout
+    assert said.endswith(f"It is read when the run goes on: loomctl drive {begun.handle}\n")
+    (asked,) = cli("waits", "--json", session=NOBODY).ends().json["waits"]
+    assert asked["command"] == f"loomctl drive {begun.handle}"  # it is answered
+    begun.edit(driving={"host": "claude-code"})  # its driver was killed, or another way to go on was taken
+    (asked,) = cli("waits", "--json", session=NOBODY).ends().json["waits"]
+    assert asked["command"] == f"loomctl resume {begun.handle}"
+
+
 def test_a_run_that_cannot_be_read_is_said_and_no_other_is_lost_by_it(gated: Scene, cli: Cli) -> None:
     shop = gated.handle
     broken = gated.store / "runs" / "broken-run-2026-01-01T00-00-00Z"
