@@ -9,6 +9,7 @@ import subprocess
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.e2e.clients.client import TIME_LIMIT, wait_until
@@ -18,6 +19,7 @@ from tests.e2e.clients.models import Says
 from tests.e2e.promises import DONE, ENDED, NEXT, flow
 from tests.e2e.scenes import state_of
 
+LATE = 15  # seconds after its limit in which a turn that hangs has ended
 TAKES_UP = Says(shell="loomctl resume")
 ENDS = Says(shell=DONE.format(""))
 
@@ -31,10 +33,11 @@ class Drive:
         flow(codex, 2)
         self.asked = self.asks()
 
-    def trust(self, trusted: str) -> None:
-        """Put it on PATH. trusted: the options by which it calls Loom's hooks."""
+    def trust(self, trusted: str, *, then: str = "") -> None:
+        """Put it on PATH. trusted: the options by which it calls Loom's hooks; then: what follows its end."""
         program = self.codex.home / ".local" / "bin" / "codex"
-        lines = ["#!/bin/sh", "verb=$1; shift", f'exec {self.codex.binary} "$verb" {trusted} "$@"', ""]
+        call = f'{self.codex.binary} "$verb" {trusted} "$@"'
+        lines = ["#!/bin/sh", "verb=$1; shift", *([call, then] if then else [f"exec {call}"]), ""]
         program.write_text("\n".join(lines), encoding="utf-8")
         program.chmod(0o755)
 
@@ -115,6 +118,41 @@ def test_what_a_killed_driver_began_is_ended_and_the_run_goes_on(drive: Drive) -
     drive.finished(drive.handle())
     assert drive.state()["status"] == "completed"
     assert drive.asks() == asked + 4
+
+
+def test_a_process_that_stays_after_its_last_word_is_ended(drive: Drive) -> None:
+    """It holds its output open, too; what it did counts."""
+    marker = f"33{os.getpid() % 100_000:05d}"
+    stays = f"trap '' TERM INT; sleep {marker} & while :; do wait; done"
+    drive.trust(" ".join(drive.codex.trusted), then=stays)
+    drive.codex.model.script([TAKES_UP, f"Part 1 is done. {ENDED}", NEXT, f"Part 2 is done. {ENDED}"])
+    process = drive.start("two things", "--workflow", "flow")
+    wait_until(lambda: drive.codex.living(marker), "it stays")
+    began = time.monotonic()
+    out, err = process.communicate(timeout=TIME_LIMIT)
+    assert time.monotonic() - began < 3 + LATE
+    assert process.returncode == 0, out + err
+    assert not drive.codex.living(marker)
+    assert [one["properties"]["class"] for one in drive.events("turn.ended")] == ["done"]
+
+
+def test_an_assistant_that_stands_still_is_ended(drive: Drive) -> None:
+    """Its output stops while its process lives."""
+    marker = f"34{os.getpid() % 100_000:05d}"
+    drive.codex.model.script([TAKES_UP, Says(shell=f"sleep {marker}")])
+    process = drive.start("two things", "--workflow", "flow", "--silence", "12s", "--max-turns", "1")
+    wait_until(lambda: drive.codex.living(marker), "the tool runs")
+    for one in psutil.Process(process.pid).children(recursive=True):
+        if one.name().startswith("codex"):
+            one.suspend()
+    began = time.monotonic()
+    out, err = process.communicate(timeout=TIME_LIMIT)
+    assert time.monotonic() - began < 12 + LATE
+    assert process.returncode == 10, out + err
+    assert not drive.codex.living(marker)
+    assert not drive.codex.living("codex")
+    (turn,) = drive.events("turn.ended")
+    assert turn["properties"]["class"] == "infra"
 
 
 @pytest.mark.parametrize("command", ["rm -rf build", "date > /etc/loom-test"])
