@@ -28,7 +28,7 @@ from loomctl.workflows.workflow_files import places_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from loomctl.kit.problems import Problem
@@ -65,13 +65,14 @@ def start(
     must_survive: Sequence[str] = (),
     later: bool = False,
     key: str | None = None,
+    more: Mapping[str, Any] = {},
 ) -> Started:
     """Start a run on a piece of work: a tracker's id (`258`, `#258`, `ABC-12`) or a goal in words.
 
     key: under which the run is found again: while one of this key is open that one is given, whoever asks at once.
 
     autonomy: overrides the workflow's. must_survive: items beside the workflow's (`workflows.survival`).
-    later: what is due is owed to the session until `next` gives it.
+    later: what is due is owed to the session until `next` gives it. more: what its state says besides.
     dry_run (or the autonomy `dry-run`): resolve and check, write nothing.
     Raises LoomError for a workflow that cannot be used, UNRESOLVED_PLACEHOLDER for a prompt that cannot be filled, and
     BAD_KEY.
@@ -139,6 +140,7 @@ def _made(
     plan = build_plan(merged, plan_id=plan_id, created_at=clock.now(), sources=resolved.sources, test_command=tests)
     run_id = space.store.free_id(plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
+    state |= more
     if key is not None:
         state[keys.KEY] = key
     if must_survive:

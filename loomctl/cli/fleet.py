@@ -1,0 +1,292 @@
+"""`loomctl fleet`: many runs, one machine or many."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from loomctl.cli import command_line, output, person
+from loomctl.cli.command_line import json_option
+from loomctl.cli.verbs import Group
+from loomctl.flow.open_project import workspace
+from loomctl.hosts import table
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loomctl.fleet.model import Row
+    from loomctl.fleet.port import Queue
+    from loomctl.fleet.work import Supervisor
+    from loomctl.runs.project import Workspace
+
+
+class Fleet(NamedTuple):
+    """What a command of the fleet works with. space: of nobody's session, so that no terminal takes what it adds."""
+
+    space: Workspace
+    queue: Queue
+    repository: str
+
+
+def opened(queue: str | None, *, note: bool = True) -> Fleet:
+    """Open the fleet of the current directory's project. Raises QUEUE_GONE."""
+    from loomctl.fleet import here, mend, runs
+
+    space = command_line.space(make=True)
+    own = workspace(space.project, space.settings, space.caller._replace(session_id=None))
+    repository = runs.repository_of(own)
+    if queue:
+        raise click.UsageError("this queue is not supported yet")
+    found = here.Here(own, repository)
+    if found.is_new and (number := mend.rebuild(own, found, repository)) and note:
+        output.note(f"Loom: made the fleet's queue from {counted(number, 'run')}")
+    return Fleet(own, found, repository)
+
+
+def queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that names a queue of many machines."""
+    words = {"metavar": "URL", "envvar": "LOOM_QUEUE", "help": "The queue that machines share: postgresql://…"}
+    return click.option("--queue", **words)(command)  # type: ignore[arg-type]
+
+
+@click.group("fleet", cls=Group, invoke_without_command=True)
+@click.pass_context
+def fleet_command(context: click.Context) -> int:
+    """Let assistants work on many runs.
+
+    Put work into the fleet, and start a worker. Alone, this shows how all of it stands.
+
+    \b
+    Examples:
+      loomctl fleet add "add dark mode" --priority 2
+      loomctl fleet work -j 4 --max-cost 100
+      loomctl fleet
+    """
+    if context.invoked_subcommand is None:
+        return int(context.invoke(status, queue=os.environ.get("LOOM_QUEUE"), watch=False, as_json=False) or 0)
+    return EXIT_OK
+
+
+@fleet_command.command()
+@click.argument("work", nargs=-1)
+@click.option(
+    "--from", "source", metavar="FILE", type=click.Path(), help="Read work from a file, a JSON object a line."
+)
+@click.option("--workflow", "-w", metavar="ID|PATH", help="Of each run.")
+@click.option("--priority", type=click.IntRange(1, 9), default=5, show_default=True, help="1 comes first.")
+@click.option("--key", metavar="KEY", help="Find the open run of this key instead of beginning another.")
+@click.option("--after", metavar="RUN", multiple=True, help="Begin it when this run is completed.")
+@click.option("--host", metavar="HOST", default=table.CLAUDE.name, show_default=True, help="The assistant that works.")
+@queue_option
+@json_option
+def add(
+    work: tuple[str, ...],
+    source: str | None,
+    workflow: str | None,
+    priority: int,
+    key: str | None,
+    after: tuple[str, ...],
+    host: str,
+    queue: str | None,
+    as_json: bool,
+) -> int:
+    """Put work into the fleet: each WORK begins a run.
+
+    A line of --from has `work`, and may have `workflow`, `priority`, `key` and `after`. With keys the same file can be
+    added again: what is open is not begun twice.
+
+    \b
+    Examples:
+      loomctl fleet add "add dark mode" "drop Python 3.9"
+      loomctl fleet add "release it" --after add-dark-mode-k3f9
+      loomctl fleet add --from issues.jsonl --workflow core
+    """
+    from loomctl.fleet import add as adding
+    from loomctl.fleet.add import Order
+
+    if bool(work) == bool(source) or (key and len(work) != 1):
+        raise click.UsageError("give WORK, or --from FILE" if not key else "a key is one run's: give one WORK")
+    usual = Order("", workflow, priority, key, after)
+    if source:
+        orders = adding.listed(os.path.abspath(source), usual)
+    else:
+        orders = [adding.checked(usual._replace(work=one), "WORK") for one in work]
+    fleet = opened(queue)
+    person.must_decide(fleet.space, "fleet add", *work)
+    told = []
+    for one in adding.add(fleet.space, fleet.queue, fleet.repository, orders, host=host):
+        told.append({**one.row.to_dict(), "created": one.created})
+        if not as_json:
+            output.text(f"{one.row.handle}  {'' if one.created else 'open already: '}{one.row.goal}")
+    lines = ["To let assistants work on it: loomctl fleet work -j 4"] if told else []
+    output.answer({"runs": told}, lines, as_json=as_json)
+    return EXIT_OK
+
+
+@fleet_command.command()
+@click.option("-j", "slots", type=click.IntRange(1, 64), default=1, show_default=True, help="So many runs at once.")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="End at this cost of all.")
+@click.option("--allow", metavar="RULE", multiple=True, help="Let each assistant do this too.")
+@click.option("--until-idle", is_flag=True, help="End where nothing goes on without a person.")
+@queue_option
+def work(slots: int, max_cost: float | None, allow: tuple[str, ...], until_idle: bool, queue: str | None) -> int:
+    """Work on the fleet's runs: start assistants, watch them, and end them.
+
+    It goes on with what you approve and add meanwhile. Ctrl-C ends it after each run's step, a second one now.
+
+    Exit codes: 0 you ended it or it is idle, 10 the cost is reached, 130 after a second Ctrl-C.
+
+    \b
+    Examples:
+      loomctl fleet work -j 4
+      loomctl fleet work -j 4 --max-cost 100
+    """
+    from loomctl.fleet.model import LIMIT, Limits
+    from loomctl.fleet.work import Orders, Supervisor
+
+    fleet = opened(queue)
+    person.must_decide(fleet.space, "fleet work")
+    more = [word for one in allow for word in ("--allow", one)]
+    limits = Limits(cost=max_cost)
+    limit = float(os.environ.get("LOOM_FLEET_LIMIT", "") or LIMIT)
+    orders = Orders(slots, limits, limit, more, until_idle)
+    worker = Supervisor(
+        fleet.space, fleet.queue, orders, environ=table.for_another(os.environ), tell=output.note
+    )
+    with _signals(worker):
+        return worker.work()
+
+
+@contextmanager
+def _signals(worker: Supervisor) -> Iterator[None]:
+    ways = {signal.SIGINT: worker.interrupt, signal.SIGTERM: worker.end, signal.SIGHUP: worker.end}
+    before = {number: signal.getsignal(number) for number in ways}
+    for number, way in ways.items():
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, lambda *_, way=way: way())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@fleet_command.command()
+@click.option("--watch", is_flag=True, help="Draw it anew while it changes.")
+@queue_option
+@json_option
+def status(queue: str | None, watch: bool, as_json: bool) -> int:
+    """Show how the fleet stands."""
+    fleet = opened(queue)
+    rows = fleet.queue.rows(("driven", "waits", "failed", "paused", "after", "later", "queued"), 40)
+    counts: dict[str, int] = {}
+    for one in fleet.queue.standings():
+        for state, number in one.counts.items():
+            counts[state] = counts.get(state, 0) + number
+    told = {"counts": counts, "runs": [one.to_dict() for one in rows]}
+    lines = [", ".join(f"{number} {state}" for state, number in counts.items()) or "nothing"]
+    lines += [f"{one.handle}  {one.state}  {one.kind} {one.why} {one.command}" for one in rows]
+    output.answer(told, lines, as_json=as_json)
+    return EXIT_OK
+
+
+def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fleet, Row], str], as_json: bool) -> int:
+    fleet = opened(queue)
+    person.must_decide(fleet.space, f"fleet {verb}", *names)
+    told = []
+    for name in names:
+        row = _meant(fleet, name)
+        said = done(fleet, row)
+        told.append({"run_id": row.run_id, "handle": row.handle, "done": said})
+        if not as_json:
+            output.text(f"{row.handle}: {said}")
+    output.answer({"runs": told}, [], as_json=as_json)
+    return EXIT_OK
+
+
+def _meant(fleet: Fleet, name: str) -> Row:
+    found = fleet.queue.find(name)
+    if len(found) == 1:
+        return found[0]
+    what = (
+        f"{counted(len(found), 'run')} of the fleet begin with {name[:60]!a}" if found else "no such run in the fleet"
+    )
+    why = ", ".join(one.handle for one in found[:5])
+    raise LoomError("NO_SUCH_RUN", what, where=name[:60], why=why, hint="loomctl fleet", exit_code=EXIT_NO_RUN)
+
+
+_names = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+
+
+@fleet_command.command()
+@_names
+@queue_option
+@json_option
+def cancel(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
+    """Cancel runs; who drives one ends it now."""
+    return _stop("cancel", runs, queue, as_json)
+
+
+@fleet_command.command()
+@_names
+@queue_option
+@json_option
+def pause(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
+    """Let runs rest; who drives one ends it after its step."""
+    return _stop("pause", runs, queue, as_json)
+
+
+def _stop(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> int:
+    from loomctl.fleet import steer
+
+    def done(fleet: Fleet, row: Row) -> str:
+        said = {"cancel": "cancelled", "pause": "paused"}[verb]
+        return said if steer.stop(fleet.space, fleet.queue, row, verb) else "its worker was told"
+
+    return _each(verb, names, queue, done, as_json)
+
+
+def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> int:
+    from loomctl.fleet import steer
+
+    return _each(verb, names, queue, lambda fleet, row: steer.let_go(fleet.space, fleet.queue, row).state, as_json)
+
+
+@fleet_command.command()
+@_names
+@queue_option
+@json_option
+def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
+    """Let paused runs go on."""
+    return _go("resume", runs, queue, as_json)
+
+
+@fleet_command.command()
+@_names
+@queue_option
+@json_option
+def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
+    """Let failed runs try again."""
+    return _go("retry", runs, queue, as_json)
+
+
+@fleet_command.command()
+@queue_option
+@json_option
+def rebuild(queue: str | None, as_json: bool) -> int:
+    """Make the queue anew from the runs."""
+    from loomctl.fleet import mend
+
+    fleet = opened(queue, note=False)
+    number = mend.rebuild(fleet.space, fleet.queue, fleet.repository)
+    output.answer({"runs": number}, [f"Loom: made the fleet's queue from {counted(number, 'run')}"], as_json=as_json)
+    return EXIT_OK
+
+
+_ = EXIT_USAGE

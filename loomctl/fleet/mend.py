@@ -1,0 +1,108 @@
+"""A queue and its runs held together: looked at again while they wait, compared, and the queue made anew (D78)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from loomctl.fleet import runs
+from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, PAUSED, STATES, WAITS
+from loomctl.kit.errors import LoomError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loomctl.fleet.model import Row
+    from loomctl.fleet.port import Queue
+    from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
+
+_AT_ONCE = 200  # waiting runs that are looked at before others have their turn
+
+
+class Look:
+    """What waits outside of the queue, looked at again and again: whoever answers a run tells no queue of it."""
+
+    def __init__(self, space: Workspace, queue: Queue) -> None:
+        self._space, self._queue = space, queue
+        self._seen: dict[str, int] = {}  # when a state's file was written, as it was read last
+        self._turn = 0
+
+    def again(self) -> int:
+        """Offer those whose state was written since; gives how many are news. Raises QUEUE_GONE."""
+        every = self._queue.rows(HELD_BACK)
+        first = self._turn if self._turn < len(every) else 0
+        self._turn = first + _AT_ONCE
+        return self._queue.offer([row for one in every[first : self._turn] if (row := self._changed(one)) is not None])
+
+    def _changed(self, row: Row) -> Row | None:
+        try:
+            stamp = os.stat(self._space.store.home(row.run_id).state).st_mtime_ns
+            if row.state != AFTER and self._seen.get(row.run_id) == stamp:
+                return None
+            state = self._space.store.read_state(row.run_id)
+        except (OSError, LoomError):
+            return None
+        self._seen[row.run_id] = stamp
+        return now(self._space, state, row.lane.repository) if runs.is_in(state) else None
+
+
+def now(space: Workspace, state: State, repository: str) -> Row:
+    """Read how a run stands, without those before it that are done."""
+    row = runs.row_of(state, repository)
+    return row._replace(after=tuple(one for one in row.after if not _is_done(space, one)))
+
+
+def _is_done(space: Workspace, run_id: str) -> bool:
+    try:
+        return bool(space.store.read_state(run_id)["status"] == "completed")
+    except (OSError, LoomError):
+        return False
+
+
+class Difference(NamedTuple):
+    """A run that its state and its queue tell of differently. queue, state: of STATES; empty where it is not there."""
+
+    run_id: str
+    handle: str
+    queue: str
+    state: str
+
+
+def compare(space: Workspace, queue: Queue, repository: str) -> tuple[list[Difference], list[Row]]:
+    """Compare the queue with the runs, both ways; gives what differs, and the rows that mend it.
+
+    What is driven just now counts as it stands in the queue.
+    """
+    known = {row.run_id: row for row in queue.rows(STATES)}
+    found: list[Difference] = []
+    rows: list[Row] = []
+    for state in runs.of_store(space):
+        row = now(space, state, repository)
+        there = known.pop(row.run_id, None)
+        if there is None or not _agree(there, row):
+            found.append(Difference(row.run_id, row.handle, there.state if there else "", row.state))
+            rows.append(row)
+    found += [Difference(row.run_id, row.handle, row.state, "") for row in known.values() if row.state != "driven"]
+    return found, rows
+
+
+def _agree(there: Row, row: Row) -> bool:
+    waits = (WAITS, PAUSED, FAILED)
+    if there.state in waits or row.state in waits or row.state in ("done", "cancelled"):
+        return there.state in (row.state, "driven")
+    return there.state not in ("done", "cancelled")
+
+
+def mend(queue: Queue, found: Sequence[Difference], rows: Sequence[Row]) -> None:
+    """Make the queue tell what the runs do."""
+    queue.offer(rows)
+    queue.drop([one.run_id for one in found if not one.state])
+
+
+def rebuild(space: Workspace, queue: Queue, repository: str) -> int:
+    """Make the queue anew from the runs; gives how many are in it."""
+    rows = [now(space, state, repository) for state in runs.of_store(space)]
+    queue.clear()
+    queue.offer(rows)
+    return len(rows)

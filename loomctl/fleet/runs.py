@@ -1,0 +1,166 @@
+"""A run of the fleet, as its state tells it: in `state["fleet"]`, in how its last drive ended, in what it waits for."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from loomctl.fleet.model import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    LATER,
+    MIDDLE,
+    PAUSED,
+    PRIORITIES,
+    QUEUED,
+    WAITS,
+    Lane,
+    Row,
+)
+from loomctl.kit import clock, digests
+from loomctl.kit.errors import EXIT_HELD, EXIT_OK, EXIT_WAITS, LoomError
+from loomctl.kit.quick_json import as_object
+from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.model import driving, standing
+from loomctl.runs.model.state import handle
+from loomctl.runs.store import run_index, write_rules
+from loomctl.runs.store.events import Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from loomctl.runs.model.state import State
+    from loomctl.runs.project import Workspace
+
+KEY = "fleet"
+"""Of a state: `{priority, after, host, added_at, paused?, failed?, again?}`. A run is in the fleet while it has it.
+
+failed: `{kind, why, at}` of what the state does not tell otherwise; again: whoever retried or resumed it means it to go
+on, though it failed or is paused; gone with the next drive's end.
+"""
+_LONG, _GOAL = 300, 120
+_PLAN_LIMIT, _FAULT = "limit", "infra"
+HELD_FOR = 60.0  # seconds after which a run that somebody else drives is looked at again
+
+
+def entry(*, host: str, priority: int = MIDDLE, after: Sequence[str] = ()) -> dict[str, Any]:
+    """Give what makes a run one of the fleet."""
+    return {"priority": priority, "after": [*after], "host": host, "added_at": clock.now()}
+
+
+def is_in(state: Mapping[str, Any]) -> bool:
+    """Tell whether a run is in the fleet."""
+    return bool(as_object(state.get(KEY)))
+
+
+def host_of(state: Mapping[str, Any]) -> str:
+    """Give the assistant that is to work on a run."""
+    return str(as_object(state.get(KEY)).get("host") or "")
+
+
+def row_of(state: State, repository: str, *, commit: str = "") -> Row:
+    """Read how a run stands in the fleet. commit: of the run on the remote, as the state was read."""
+    known = as_object(state.get(KEY))
+    priority, after = _whole(known.get("priority")), known.get("after")
+    lane = Lane(repository, host_of(state), str(state["workflow_id"]))
+    row = Row(
+        run_id=state["run_id"],
+        handle=handle(state),
+        goal=masked_line(str(state.get("goal") or state.get("work_id") or ""), _GOAL),
+        lane=lane,
+        revision=_whole(state.get("revision")),
+        state=QUEUED,
+        priority=priority if priority in PRIORITIES else MIDDLE,
+        after=tuple(one for one in after if isinstance(one, str)) if isinstance(after, list) else (),
+        step=masked_line(str(state.get("current_step") or ""), _GOAL),
+        cost=_cost(state),
+        commit=commit,
+    )
+    return _stands(row, state, known)
+
+
+def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
+    status = str(state.get("status"))
+    if status in (DONE_STATUS, CANCELLED):
+        return row._replace(state=DONE if status == DONE_STATUS else CANCELLED, after=())
+    if known.get("again"):
+        return row
+    if known.get("paused") or status == "paused":
+        return row._replace(state=PAUSED, command=f"loomctl fleet resume {row.handle}")
+    ended = as_object(as_object(state.get(driving.KEY)).get("ended"))
+    kind, why = str(ended.get("kind") or ""), masked_line(str(ended.get("why") or ""), _LONG)
+    retry = f"loomctl fleet retry {row.handle}"
+    failed = as_object(known.get("failed"))
+    if failed:
+        kind, why = str(failed.get("kind") or ""), masked_line(str(failed.get("why") or ""), _LONG)
+        return row._replace(state=FAILED, kind=kind, why=why, command=retry)
+    if status == "failed":
+        return row._replace(state=FAILED, kind=kind or "failed", why=why or "a step failed for good", command=retry)
+    now = clock.now()
+    if status == "awaiting_feedback":
+        waits = next(iter(standing.waiting(state, now=now)), None)
+        if waits is not None:
+            row = row._replace(kind=waits.kind, why=waits.question, command=waits.command)
+            return row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
+    code = ended.get("code", EXIT_OK)
+    if ended and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
+        if kind in ("cost", "turns", "time", "limit"):
+            return row._replace(state=WAITS, kind="limit", why=why, command=f"loomctl fleet retry {row.handle}")
+        return row._replace(state=FAILED, kind=kind, why=why, command=retry)
+    if code == EXIT_WAITS and kind in ("denied", "trust", "question", "approval", "stuck"):
+        command = {"trust": "loomctl trust"}.get(kind, "loomctl drive")
+        return row._replace(state=WAITS, kind=kind, why=why, command=f"{command} {row.handle}")
+    until = clock.seconds_of(str(ended.get("until") or "")) if code == EXIT_WAITS and kind == "time" else 0
+    later = next((one for one in standing.waiting(state, now=now) if one.kind == standing.TIME), None)
+    until = max(until, clock.seconds_of(later.until) if later is not None else 0)
+    if until > clock.seconds_of(now):
+        return row._replace(state=LATER, not_before=float(until), kind="time", why=why)
+    return row
+
+
+DONE_STATUS = "completed"
+
+
+def _cost(state: Mapping[str, Any]) -> float:
+    told = driving.told(state)
+    return float(told["cost"]) if told is not None else 0.0
+
+
+def _whole(value: object) -> int:
+    return value if type(value) is int else 0
+
+
+def mark(space: Workspace, run_id: str, **changes: Any) -> State:
+    """Change what a run's state says of its place in the fleet; None takes a key away. Beside whoever drives it."""
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        known = {**as_object(state.get(KEY)), **changes}
+        known = {key: value for key, value in known.items() if value is not None}
+        if known == as_object(state.get(KEY)):
+            return state, []
+        return {**state, KEY: known}, [Event("fleet.marked", {**changes}, space.caller.session_id)]
+
+    return space.store.writing(write_rules.BESIDE).update(run_id, change)
+
+
+def of_store(space: Workspace) -> Iterator[State]:
+    """Read the runs of this store that are in the fleet; one that cannot be read is none."""
+    for summary in run_index.summaries(space.store):
+        if summary["status"] is None or summary["saved_from"]:
+            continue
+        try:
+            state = space.store.read_state(summary["run_id"])
+        except (OSError, LoomError):
+            continue
+        if is_in(state):
+            yield state
+
+
+def repository_of(space: Workspace, address: str = "") -> str:
+    """Name the repository alike wherever it was cloned. address: of the remote by which its runs travel, if any."""
+    if address:
+        bare = re.sub(r"^[a-z+]+://|^[^/@]*@", "", address.lower()).replace(":", "/")
+        return digests.of_text(re.sub(r"(\.git)?/*$", "", bare))[:16]
+    return digests.of_text(os.path.realpath(space.store.folder))[:16]

@@ -1,0 +1,530 @@
+"""A queue's rows in SQL that SQLite and PostgreSQL both speak.
+
+Each change of a run is judged by who has it and for which time (`worker`, `attempt`), inside one transaction, so a
+worker that was taken for dead changes nothing any more. How many runs of a lane stand how is counted as they change.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loomctl.fleet.model import (
+    AFTER,
+    CANCELLED,
+    DONE,
+    DRIVEN,
+    FAILED,
+    IN_A_ROW,
+    LATER,
+    OVER,
+    QUEUED,
+    STATES,
+    Lane,
+    Limits,
+    Progress,
+    Row,
+    Signed,
+)
+from loomctl.fleet.port import Alike, Hold, Standing, Worker
+from loomctl.kit.text.fences import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
+
+    Ask: TypeAlias = Callable[..., list[tuple[Any, ...]]]
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE runs (
+    repository TEXT NOT NULL, run_id TEXT NOT NULL, handle TEXT NOT NULL, lane TEXT NOT NULL, state TEXT NOT NULL,
+    priority INTEGER NOT NULL, seq BIGINT NOT NULL, not_before DOUBLE PRECISION NOT NULL,
+    since DOUBLE PRECISION NOT NULL, revision BIGINT NOT NULL, cost DOUBLE PRECISION NOT NULL, signature TEXT NOT NULL,
+    worker TEXT NOT NULL, attempt INTEGER NOT NULL, asked TEXT NOT NULL, step TEXT NOT NULL, more TEXT NOT NULL,
+    PRIMARY KEY (repository, run_id)
+);
+CREATE INDEX runs_next ON runs (lane, state, priority, seq);
+CREATE INDEX runs_last ON runs (repository, state, since);
+CREATE INDEX runs_later ON runs (not_before) WHERE state = 'later';
+CREATE INDEX runs_handle ON runs (repository, handle);
+CREATE INDEX runs_worker ON runs (worker) WHERE state = 'driven';
+CREATE INDEX runs_alike ON runs (repository, signature) WHERE state = 'failed';
+CREATE TABLE needs (
+    repository TEXT NOT NULL, run_id TEXT NOT NULL, needed TEXT NOT NULL, PRIMARY KEY (repository, run_id, needed)
+);
+CREATE INDEX needs_needed ON needs (repository, needed);
+CREATE TABLE lanes (
+    name TEXT PRIMARY KEY, repository TEXT NOT NULL, host TEXT NOT NULL, workflow TEXT NOT NULL, paused TEXT NOT NULL,
+    signature TEXT NOT NULL, alike INTEGER NOT NULL, spent DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE counts (lane TEXT NOT NULL, state TEXT NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (lane, state));
+CREATE TABLE hosts (host TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL, why TEXT NOT NULL);
+CREATE TABLE workers (
+    id TEXT PRIMARY KEY, repository TEXT NOT NULL, machine TEXT NOT NULL, slots INTEGER NOT NULL,
+    signed DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE version (number INTEGER NOT NULL);
+"""
+_COLUMNS = (
+    "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
+)
+_MORE = ("goal", "after", "kind", "why", "command", "tries", "commit", "machine")
+_A_FEW = 3
+_FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
+
+
+class Database(Protocol):
+    """Where the tables are."""
+
+    def transaction(self) -> AbstractContextManager[Ask]:
+        """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE."""
+        ...
+
+    def alone(self, ask: Ask) -> None:
+        """Let no other claim until this transaction ends."""
+        ...
+
+    def now(self, ask: Ask) -> float:
+        """Give the time, in seconds since 1970."""
+        ...
+
+
+class Table:
+    """The rows of one repository. What `_put`, `_pick` and `_let_go` do makes a queue of it: here, rows in order."""
+
+    def __init__(self, base: Database, repository: str) -> None:
+        self._base, self._repository = base, repository
+        self._lanes: dict[str, Lane] = {}  # by name; they never change
+
+    # ---- The four verbs.
+
+    def offer(self, rows: Sequence[Row]) -> int:
+        """As `Queue` says."""
+        news = 0
+        with self._base.transaction() as ask:
+            now = self._base.now(ask)
+            for row in rows:
+                known = self._row(ask, row.run_id)
+                if known is not None and (known.state == DRIVEN or row.revision < known.revision):
+                    continue
+                made = self._ready(ask, row._replace(since=row.since or now))
+                if known is not None and _same(known, made):
+                    continue
+                attempt = known.attempt if known is not None else 0
+                self._write(ask, known, made._replace(worker="", machine="", attempt=attempt, asked=""))
+                news += 1
+        return news
+
+    def claim(self, worker: Worker, limits: Limits) -> Row | None:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            self._base.alone(ask)
+            now = self._base.now(ask)
+            self._let_due(ask, now)
+            lanes = self._open(ask, limits, now)
+            picked = self._pick(ask, lanes) if lanes else None
+            known = self._row(ask, picked) if picked is not None else None
+            if known is None or known.state not in (QUEUED, LATER):
+                return None
+            taken = known._replace(state=DRIVEN, since=now, attempt=known.attempt + 1)
+            taken = taken._replace(worker=worker.id, machine=worker.machine)
+            self._write(ask, known, taken)
+            return taken
+
+    def sign(self, worker: Worker, progress: Sequence[Progress]) -> Signed:
+        """As `Queue` says."""
+        lost: set[str] = set()
+        asked: dict[str, str] = {}
+        with self._base.transaction() as ask:
+            signed = (worker.id, self._repository, worker.machine, worker.slots, self._base.now(ask))
+            ask(
+                "INSERT INTO workers VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET signed = excluded.signed, slots = excluded.slots",
+                *signed,
+            )
+            for one in sorted(progress):
+                known = self._row(ask, one.run_id)
+                if known is None or not _has(known, worker, one.attempt):
+                    lost.add(one.run_id)
+                    continue
+                if known.asked:
+                    asked[one.run_id] = known.asked
+                self._spend(ask, known.lane, one.cost - known.cost)
+                ask(
+                    "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?",
+                    one.cost,
+                    one.step,
+                    self._repository,
+                    one.run_id,
+                )
+            spent = self._spent(ask)
+        return Signed(frozenset(lost), asked, spent)
+
+    def settle(self, worker: Worker, row: Row) -> bool:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            known = self._row(ask, row.run_id)
+            if known is None or not _has(known, worker, row.attempt):
+                return False
+            made = self._ready(ask, row._replace(worker="", machine="", asked="", since=self._base.now(ask)))
+            self._write(ask, known, made)
+            self._judge(ask, made)
+        self._let_go(row.run_id)
+        return True
+
+    def reap(self, limit: float) -> list[Row]:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            now = self._base.now(ask)
+            dead = ask(
+                f"SELECT {_columns('runs')} FROM runs LEFT JOIN workers ON workers.id = runs.worker "
+                "WHERE runs.state = 'driven' AND runs.repository = ? AND (workers.id IS NULL OR workers.signed < ?)",
+                self._repository,
+                now - limit,
+            )
+            found = [self._of(ask, one) for one in dead]
+            for one in found:
+                self._write(ask, one, one._replace(state=QUEUED, worker="", machine="", since=now))
+            old = now - max(_FORGOTTEN, limit)
+            ask(
+                "DELETE FROM workers WHERE signed < ? AND NOT EXISTS "
+                "(SELECT 1 FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')",
+                old,
+            )
+        for one in found:
+            self._let_go(one.run_id)
+        return found
+
+    def leave(self, worker: Worker) -> None:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            ask("DELETE FROM workers WHERE id = ?", worker.id)
+
+    # ---- What people steer.
+
+    def ask(self, run_id: str, what: str) -> bool:
+        """As `Queue` says."""
+        words = "UPDATE runs SET asked = ? WHERE repository = ? AND run_id = ? AND state = 'driven' RETURNING run_id"
+        with self._base.transaction() as ask:
+            return bool(ask(words, what, self._repository, run_id))
+
+    def hold(self, host: str, until: float, why: str) -> None:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            ask(
+                "INSERT INTO hosts VALUES (?, ?, ?) ON CONFLICT (host) DO UPDATE SET until = excluded.until, "
+                "why = excluded.why WHERE hosts.until < excluded.until",
+                host,
+                until,
+                why,
+            )
+
+    def pause(self, workflow: str, why: str) -> int:
+        """As `Queue` says."""
+        words = (
+            "UPDATE lanes SET paused = ?, signature = '', alike = 0 WHERE repository = ? AND workflow = ? "
+            "AND paused <> ? RETURNING name"
+        )
+        with self._base.transaction() as ask:
+            return len(ask(words, why, self._repository, workflow, why))
+
+    def drop(self, run_ids: Sequence[str]) -> int:
+        """As `Queue` says."""
+        gone = 0
+        with self._base.transaction() as ask:
+            for run_id in run_ids:
+                known = self._row(ask, run_id)
+                if known is None or known.state == DRIVEN:
+                    continue
+                self._count(ask, known.lane, known.state, -1)
+                for table in ("runs", "needs"):
+                    ask(f"DELETE FROM {table} WHERE repository = ? AND run_id = ?", self._repository, run_id)
+                if known.state in (QUEUED, LATER):
+                    self._take_out(ask, run_id)
+                gone += 1
+        return gone
+
+    def clear(self) -> None:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            self._take_out(ask, None)
+            ask(
+                "DELETE FROM counts WHERE lane IN (SELECT name FROM lanes WHERE repository = ?)",
+                self._repository,
+            )
+            for table in ("runs", "needs", "lanes", "workers"):
+                ask(f"DELETE FROM {table} WHERE repository = ?", self._repository)
+
+    # ---- What people see.
+
+    def find(self, name: str) -> list[Row]:
+        """As `Queue` says."""
+        beyond = f"{name}\U0010ffff"
+        words = (
+            f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND (run_id = ? OR handle = ? "
+            "OR (run_id >= ? AND run_id < ?) OR (handle >= ? AND handle < ?)) ORDER BY run_id LIMIT 100"
+        )
+        with self._base.transaction() as ask:
+            found = [self._of(ask, one) for one in ask(words, self._repository, *[name] * 3, beyond, name, beyond)]
+        whole = [one for one in found if name in (one.run_id, one.handle)]
+        return whole or found
+
+    def rows(self, states: Sequence[str], most: int | None = None) -> list[Row]:
+        """As `Queue` says."""
+        found: list[Row] = []
+        with self._base.transaction() as ask:
+            for state in states:
+                left = None if most is None else most - len(found)
+                if left == 0:
+                    break
+                order = "priority, seq" if state == QUEUED else "not_before" if state == LATER else "since"
+                order += "" if state not in OVER and state != FAILED else " DESC"
+                words = f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND state = ? ORDER BY {order}"
+                if state == QUEUED:  # lane by lane, as the index has them
+                    found += self._first(ask, left)
+                    continue
+                words += "" if left is None else f" LIMIT {left}"
+                found += [self._of(ask, one) for one in ask(words, self._repository, state)]
+        return found
+
+    def _first(self, ask: Ask, most: int | None) -> list[Row]:
+        every = []
+        words = f"SELECT seq, {_COLUMNS} FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq"
+        for (lane,) in ask("SELECT name FROM lanes WHERE repository = ?", self._repository):
+            every += ask(words + ("" if most is None else f" LIMIT {most}"), lane)
+        every.sort(key=lambda one: (one[5], one[0]))
+        return [self._of(ask, one[1:]) for one in every[:most]]
+
+    def standings(self) -> list[Standing]:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            counts: dict[str, dict[str, int]] = {}
+            for lane, state, number in ask(
+                "SELECT lane, state, n FROM counts JOIN lanes ON lanes.name = counts.lane "
+                "WHERE repository = ? AND n > 0",
+                self._repository,
+            ):
+                counts.setdefault(lane, {})[state] = number
+            lanes = ask(
+                "SELECT name, repository, host, workflow, spent, paused FROM lanes WHERE repository = ? "
+                "ORDER BY workflow, host",
+                self._repository,
+            )
+        return [Standing(Lane(*one[1:4]), counts.get(one[0], {}), one[4], one[5]) for one in lanes]
+
+    def holds(self) -> list[Hold]:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            now = self._base.now(ask)
+            return [Hold(*one) for one in ask("SELECT host, until, why FROM hosts WHERE until > ? ORDER BY host", now)]
+
+    def workers(self) -> list[Worker]:
+        """As `Queue` says."""
+        words = "SELECT id, machine, slots, signed FROM workers WHERE repository = ? ORDER BY signed DESC"
+        with self._base.transaction() as ask:
+            return [Worker(*one) for one in ask(words, self._repository)]
+
+    def alike(self, most: int) -> list[Alike]:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            groups = ask(
+                "SELECT signature, COUNT(*) FROM runs WHERE repository = ? AND state = 'failed' GROUP BY signature "
+                f"ORDER BY COUNT(*) DESC, signature LIMIT {most}",
+                self._repository,
+            )
+            found = []
+            words = (
+                f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND state = 'failed' AND signature = ? "
+                f"ORDER BY since DESC LIMIT {_A_FEW}"
+            )
+            for name, number in groups:
+                rows = [self._of(ask, one) for one in ask(words, self._repository, name)]
+                handles = tuple(one.handle for one in rows)
+                found.append(Alike(rows[0].lane.workflow, name, number, rows[0].why, handles))
+        return found
+
+    def clock(self) -> float:
+        """As `Queue` says."""
+        with self._base.transaction() as ask:
+            return self._base.now(ask)
+
+    # ---- What makes a queue of it.
+
+    def _put(self, ask: Ask, row: Row) -> None:
+        """Let a row that is QUEUED or LATER be picked."""
+
+    def _take_out(self, ask: Ask, run_id: str | None) -> None:
+        """Let a row that is QUEUED or LATER be picked no more; None: all of this repository's."""
+
+    def _pick(self, ask: Ask, lanes: Sequence[str]) -> str | None:
+        """Pick the first of these lanes."""
+        words = (
+            "SELECT priority, seq, run_id FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq LIMIT 1"
+        )
+        found = [one for lane in lanes for one in ask(words, lane)]
+        return str(min(found)[2]) if found else None
+
+    def _let_go(self, run_id: str) -> None:
+        """Forget that a run was picked, after its row says otherwise."""
+
+    # ---- Rows.
+
+    def _ready(self, ask: Ask, row: Row) -> Row:
+        """Give a row that may be queued as it can be: behind others, before its time, or now."""
+        if row.state not in (QUEUED, LATER, AFTER):
+            return row
+        lacking = [one for one in row.after if not self._is_done(ask, one)]
+        state = AFTER if lacking else LATER if row.not_before > self._base.now(ask) else QUEUED
+        return row._replace(state=state, after=tuple(lacking))
+
+    def _is_done(self, ask: Ask, run_id: str) -> bool:
+        known = self._row(ask, run_id)
+        return known is not None and known.state == DONE
+
+    def _write(self, ask: Ask, known: Row | None, row: Row) -> None:
+        """Write a row in the place of another, and all that follows from it."""
+        lane = self._lane(ask, row.lane)
+        queued, was = (one is not None and one.state in (QUEUED, LATER) for one in (row, known))
+        if was and row.state != DRIVEN:
+            self._take_out(ask, row.run_id)
+        more = json.dumps({key: value for key in _MORE if (value := getattr(row, key))}, ensure_ascii=False)
+        values = (
+            self._repository, row.run_id, row.handle, lane, row.state, row.priority, time.time_ns(), row.not_before,
+            row.since, row.revision, row.cost, row.signature, row.worker, row.attempt, row.asked, row.step, more,
+        )  # fmt: skip
+        ask(
+            f"INSERT INTO runs VALUES ({', '.join('?' * len(values))}) ON CONFLICT (repository, run_id) DO UPDATE SET "
+            "handle = excluded.handle, lane = excluded.lane, state = excluded.state, priority = excluded.priority, "
+            "not_before = excluded.not_before, since = excluded.since, revision = excluded.revision, "
+            "cost = excluded.cost, signature = excluded.signature, worker = excluded.worker, "
+            "attempt = excluded.attempt, asked = excluded.asked, step = excluded.step, more = excluded.more",
+            *values,
+        )
+        if known is not None:
+            self._count(ask, known.lane, known.state, -1)
+            self._spend(ask, known.lane, -known.cost)
+        self._count(ask, row.lane, row.state, 1)
+        self._spend(ask, row.lane, row.cost)
+        if row.after or (known is not None and known.after):
+            self._note_needs(ask, row)
+        if queued:
+            self._put(ask, row)
+        if row.state == DONE and (known is None or known.state != DONE):
+            self._release(ask, row)
+
+    def _note_needs(self, ask: Ask, row: Row) -> None:
+        ask("DELETE FROM needs WHERE repository = ? AND run_id = ?", self._repository, row.run_id)
+        for one in dict.fromkeys(row.after):
+            ask("INSERT INTO needs VALUES (?, ?, ?)", self._repository, row.run_id, one)
+
+    def _release(self, ask: Ask, row: Row) -> None:
+        """Let those go that waited for this run alone."""
+        words = "SELECT run_id FROM needs WHERE repository = ? AND needed = ? ORDER BY run_id"
+        for (run_id,) in ask(words, self._repository, row.run_id):
+            known = self._row(ask, run_id)
+            if known is not None:
+                left = tuple(one for one in known.after if one != row.run_id)
+                made = known._replace(after=left)
+                self._write(ask, known, self._ready(ask, made) if known.state == AFTER else made)
+
+    def _judge(self, ask: Ask, row: Row) -> None:
+        """Count failures that are alike, one after the other; so many pause the lane."""
+        lane = row.lane.name
+        if row.state == DONE:
+            ask("UPDATE lanes SET signature = '', alike = 0 WHERE name = ?", lane)
+        if row.state != FAILED:
+            return
+        ((before, number, paused),) = ask("SELECT signature, alike, paused FROM lanes WHERE name = ?", lane)
+        number = number + 1 if before == row.signature else 1
+        if number >= IN_A_ROW and not paused:
+            paused = f"{counted(number, 'run')} in a row failed alike: {row.why}"
+        words = "UPDATE lanes SET signature = ?, alike = ?, paused = ? WHERE name = ?"
+        ask(words, row.signature, number, paused, lane)
+
+    def _let_due(self, ask: Ask, now: float) -> None:
+        """Count what waited for a time that has come as queued."""
+        words = f"SELECT {_COLUMNS} FROM runs WHERE state = 'later' AND not_before <= ? AND repository = ? LIMIT 1000"
+        for one in ask(words, now, self._repository):
+            row = self._of(ask, one)
+            ask("UPDATE runs SET state = 'queued' WHERE repository = ? AND run_id = ?", self._repository, row.run_id)
+            self._count(ask, row.lane, LATER, -1)
+            self._count(ask, row.lane, QUEUED, 1)
+
+    def _open(self, ask: Ask, limits: Limits, now: float) -> list[str]:
+        """Name the lanes of which a run may be given out."""
+        driven: dict[str, int] = {}
+        here = 0
+        words = "SELECT host, repository, SUM(n) FROM counts JOIN lanes ON lanes.name = counts.lane "
+        words += "WHERE state = 'driven' AND n > 0 GROUP BY host, repository"
+        for host, repository, number in ask(words):
+            driven[host] = driven.get(host, 0) + int(number)
+            here += int(number) if repository == self._repository else 0
+        if _full(sum(driven.values()), limits.fleet) or _full(here, limits.here):
+            return []
+        if limits.cost is not None and self._spent(ask) >= limits.cost:
+            return []
+        words = (
+            "SELECT name, host FROM lanes JOIN counts ON counts.lane = lanes.name AND state = 'queued' AND n > 0 "
+            "WHERE repository = ? AND paused = '' AND host NOT IN (SELECT host FROM hosts WHERE until > ?)"
+        )
+        found = ask(words, self._repository, now)
+        return [name for name, host in found if not _full(driven.get(host, 0), limits.of_host(host))]
+
+    def _spent(self, ask: Ask) -> float:
+        ((spent,),) = ask("SELECT COALESCE(SUM(spent), 0) FROM lanes WHERE repository = ?", self._repository)
+        return float(spent)
+
+    def _lane(self, ask: Ask, lane: Lane) -> str:
+        ask("INSERT INTO lanes VALUES (?, ?, ?, ?, '', '', 0, 0) ON CONFLICT (name) DO NOTHING", lane.name, *lane)
+        return lane.name
+
+    def _count(self, ask: Ask, lane: Lane, state: str, by: int) -> None:
+        words = "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (lane, state) DO UPDATE SET n = counts.n + excluded.n"
+        ask(words, lane.name, state, by)
+
+    def _spend(self, ask: Ask, lane: Lane, by: float) -> None:
+        if by:
+            ask("UPDATE lanes SET spent = spent + ? WHERE name = ?", by, lane.name)
+
+    def _row(self, ask: Ask, run_id: str) -> Row | None:
+        words = f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND run_id = ?"
+        found = ask(words, self._repository, run_id)
+        return self._of(ask, found[0]) if found else None
+
+    def _of(self, ask: Ask, one: Iterable[Any]) -> Row:
+        values = dict(zip(_COLUMNS.split(", "), one, strict=True))
+        name = values.pop("lane")
+        if name not in self._lanes:
+            words = "SELECT repository, host, workflow FROM lanes WHERE name = ?"
+            self._lanes[name] = Lane(*ask(words, name)[0])
+        more = json.loads(values.pop("more"))
+        more["after"] = tuple(more.get("after", ()))
+        values["goal"] = more.pop("goal", "")
+        return Row(lane=self._lanes[name], **values, **more)
+
+
+def _columns(table: str) -> str:
+    return ", ".join(f"{table}.{one}" for one in _COLUMNS.split(", "))
+
+
+def _has(row: Row, worker: Worker, attempt: int) -> bool:
+    return row.state == DRIVEN and row.worker == worker.id and row.attempt == attempt
+
+
+def _same(known: Row, row: Row) -> bool:
+    """Tell whether an offer says what is known."""
+
+    def bare(one: Row) -> Row:
+        return one._replace(since=0.0, worker="", machine="", attempt=0, asked="")
+
+    return bare(known) == bare(row)
+
+
+def _full(number: int, most: int | None) -> bool:
+    return most is not None and number >= most
+
+
+assert {QUEUED, LATER, DRIVEN, FAILED, DONE, CANCELLED} <= set(STATES)  # the SQL above spells them

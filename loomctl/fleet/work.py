@@ -1,0 +1,395 @@
+"""A worker: claims runs, has each driven by a process of its own, and gives them back as they stand then (D78).
+
+What it drives holds nothing that could be lost, and neither does the worker. It signs for what it has; a drive ends
+itself where it hears of no sign that arrived (`loomctl drive --leash`), so whoever takes its run finds nobody there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loomctl.fleet import mend, runs, steer
+from loomctl.fleet.model import (
+    CANCEL,
+    DONE,
+    DRIVEN,
+    FAILED,
+    LATER,
+    LIMIT,
+    OF_LIMIT,
+    QUEUED,
+    TRIES,
+    WAITS,
+    Limits,
+    Progress,
+    Row,
+    pause_after,
+)
+from loomctl.fleet.port import Worker
+from loomctl.kit import clock, machine, package
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS, ON_INTERRUPT, LoomError
+from loomctl.kit.quick_json import as_object
+from loomctl.kit.text.secrets import masked_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from loomctl.fleet.port import Queue
+    from loomctl.runs.project import Workspace
+
+_TICK = 0.2  # seconds between two looks where nothing is said
+_EAGER = 0.5  # seconds between two signs while costs change
+_LOOKS = 2.0  # seconds between two looks at what waits
+_CLAIMS = 0.5  # seconds until it is asked again for work, where there was none
+_WAIT = 30.0  # seconds that a drive may wait for a time by itself
+_BLOCK, _LONGEST, _LAST_WORDS = 1 << 16, 8 << 20, 4000  # bytes
+
+
+class Orders(NamedTuple):
+    """What a worker does. slots: runs at once; limit: seconds without a sign after which it counts as dead.
+
+    more: words for each `loomctl drive`; until_idle: it ends where nothing goes on without a person.
+    """
+
+    slots: int
+    limits: Limits = Limits()
+    limit: float = LIMIT
+    more: Sequence[str] = ()
+    until_idle: bool = False
+
+
+class _Drive:
+    """A run that is being driven. row: as it was claimed."""
+
+    def __init__(self, row: Row, command: Sequence[str], cwd: str, environ: Mapping[str, str]) -> None:
+        self.row, self.cost, self.step = row, row.cost, row.step
+        self.is_lost = False
+        self.asked = ""
+        self.ended: dict[str, Any] = {}  # as the drive told it
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the drive
+        self._buffer = b""
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**environ, steer.MARK: f"{row.run_id} {row.attempt}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # a Ctrl-C is the worker's
+        )
+        assert self.process.stdout is not None
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def hold_on(self) -> None:
+        """Let it go on: a sign of the worker's has arrived."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            os.write(self.process.stdin.fileno(), b".")
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            self.process.send_signal(number)
+
+    def hear(self) -> bool:
+        """Read what it said; tells whether its cost has changed."""
+        assert self.process.stdout is not None
+        before = self.cost
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.process.stdout.fileno(), _BLOCK):
+                *lines, self._buffer = (self._buffer + data).split(b"\n")
+                for line in lines:
+                    self._said(line)
+                if len(self._buffer) > _LONGEST:
+                    self._buffer = b""
+        return self.cost != before
+
+    def _said(self, line: bytes) -> None:
+        try:
+            told = as_object(json.loads(line))
+        except ValueError:
+            return
+        cost, step = told.get("cost"), told.get("step")
+        if isinstance(cost, (int, float)) and told.get("event") in ("cost", "step"):
+            self.cost = max(self.cost, float(cost))
+        if isinstance(step, str):
+            self.step = masked_line(step, 120)
+        if told.get("event") == "drive.ended":
+            self.ended = told
+
+    def over(self) -> int:
+        """Let its pipes go; gives the exit code."""
+        self.hear()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return self.process.wait()
+
+    def last_words(self) -> str:
+        """Give the last line of what it printed on standard error."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _LAST_WORDS))
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        self._errors.close()
+        return masked_line(lines[-1], 300) if lines else ""
+
+
+class Supervisor:
+    """One worker. tell: what people are told, a line each."""
+
+    def __init__(
+        self,
+        space: Workspace,
+        queue: Queue,
+        orders: Orders,
+        *,
+        environ: Mapping[str, str],
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._space, self._queue, self._orders, self._tell = space, queue, orders, tell
+        self._environ = environ
+        self.me = Worker(f"{machine.hostname()}-{secrets.token_hex(6)}", machine.hostname(), orders.slots)
+        self._drives: dict[str, _Drive] = {}
+        self._over: list[Row] = []  # what is to be settled yet
+        self._look = mend.Look(space, queue)
+        self._drains = self._stops = False
+        self._signed = self._heard = time.monotonic()
+        self._next = {"sign": 0.0, "claim": 0.0, "look": 0.0, "reap": 0.0}
+        self._has_news = self._is_spent = False
+        self._trouble = ""
+
+    # ---- What its user asks.
+
+    def interrupt(self) -> None:
+        """Claim no more and end each drive after its step; now where this is said again."""
+        if self._drains:
+            self.end()
+        self._drains = True
+        self._signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """End every drive now, and then this."""
+        self._drains = self._stops = True
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        for drive in self._drives.values():
+            drive.signal(number)
+
+    # ---- Its life.
+
+    def work(self) -> int:
+        """Work until its user ends it, its budget is spent or nothing is left, as ordered; gives an exit code."""
+        with selectors.DefaultSelector() as selector:
+            self._sign()
+            while True:
+                now = time.monotonic()
+                self._may_go_on(now)
+                if self._has_news or self._is_due("sign", self._orders.limit / 6, now):
+                    self._sign()
+                self._settle()
+                if self._is_due("reap", self._orders.limit / 2, now):
+                    self._reap()
+                if self._is_due("look", _LOOKS, now):
+                    self._try(self._look.again)
+                self._claim(now, selector)
+                if not self._drives and not self._over and (self._drains or self._is_spent or self._is_idle()):
+                    break
+                self._listen(selector)
+        self._try(lambda: self._queue.leave(self.me))
+        return ON_INTERRUPT if self._stops else EXIT_LIMIT if self._is_spent else EXIT_OK
+
+    def _is_due(self, what: str, every: float, now: float) -> bool:
+        if now < self._next[what]:
+            return False
+        self._next[what] = now + every
+        return True
+
+    def _is_idle(self) -> bool:
+        if not self._orders.until_idle or self._trouble:
+            return False
+        counts = [one.counts for one in self._queue.standings() if not one.paused]
+        return not any(one.get(state) for one in counts for state in (QUEUED, LATER, DRIVEN))
+
+    def _try(self, verb: Callable[[], Any]) -> Any:
+        """Ask the queue; where it is gone that is said once, and nothing is given."""
+        try:
+            found = verb()
+        except LoomError as error:
+            if error.code != "QUEUE_GONE":
+                raise
+            if not self._trouble:
+                self._tell(f"waits for the queue: {error.why or error.what}")
+            self._trouble = error.what
+            return None
+        if self._trouble:
+            self._trouble = ""
+            self._tell("the queue is there again")
+        return found
+
+    # ---- Signs.
+
+    def _may_go_on(self, now: float) -> None:
+        """End what it drives where no sign of it arrived for so long that another may take that soon."""
+        if self._drives and now - self._signed > OF_LIMIT * self._orders.limit:
+            for drive in self._drives.values():
+                if not drive.is_lost:
+                    self._tell(f"{drive.row.handle}: ends, for no sign of this worker reached the queue")
+                    drive.is_lost = True
+                    drive.signal(signal.SIGTERM)
+
+    def _sign(self) -> None:
+        now = time.monotonic()
+        if self._has_news and now < self._heard + _EAGER:
+            return
+        self._has_news, self._heard = False, now
+        progress = [Progress(one.row.run_id, one.row.attempt, one.cost, one.step) for one in self._drives.values()]
+        progress += [Progress(one.run_id, one.attempt, one.cost, one.step) for one in self._over]
+        signed = self._try(lambda: self._queue.sign(self.me, progress))
+        if signed is None:
+            return
+        self._signed = now
+        for run_id, drive in self._drives.items():
+            if run_id in signed.lost:
+                if not drive.is_lost:
+                    self._tell(f"{drive.row.handle}: ends, for another worker has it now")
+                    drive.is_lost = True
+                    drive.signal(signal.SIGTERM)
+            elif not drive.is_lost:
+                drive.hold_on()
+            asked = signed.asked.get(run_id, "")
+            if asked and asked != drive.asked:
+                drive.asked = asked
+                drive.signal(signal.SIGTERM if asked == CANCEL else signal.SIGINT)
+        most = self._orders.limits.cost
+        if most is not None and signed.spent >= most and not self._is_spent:
+            self._is_spent = True
+            self._tell(f"{signed.spent:.2f} of {most:.2f} USD are spent: everything ends")
+            self._signal(signal.SIGTERM)
+
+    def _reap(self) -> None:
+        for row in self._try(lambda: self._queue.reap(self._orders.limit)) or ():
+            self._tell(f"{row.handle}: offered again, for its worker on {row.machine} gave no sign")
+
+    # ---- Runs.
+
+    def _claim(self, now: float, selector: selectors.BaseSelector) -> None:
+        if self._drains or self._is_spent or now < self._next["claim"]:
+            return
+        while len(self._drives) < self._orders.slots:
+            row = self._try(lambda: self._queue.claim(self.me, self._orders.limits))
+            if row is None:
+                self._next["claim"] = now + _CLAIMS
+                return
+            self._begin(row, selector)
+
+    def _begin(self, row: Row, selector: selectors.BaseSelector) -> None:
+        try:
+            steer.end_earlier(row.run_id, row.attempt)
+            drive = _Drive(row, self._command(row), self._space.project.root, self._environ)
+        except OSError as error:
+            self._over.append(self._failed(row, "crash", f"the drive could not be started: {error}"))
+            return
+        self._drives[row.run_id] = drive
+        selector.register(drive.process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
+        self._tell(f"{row.handle}: begins{f', time {row.attempt}' if row.attempt > 1 else ''}")
+
+    def _command(self, row: Row) -> list[str]:
+        words = [sys.executable, "-I", package.MAIN, "drive", row.run_id, "--json", "--host", row.lane.host]
+        words += ["--leash", f"{OF_LIMIT * self._orders.limit:.3f}s", "--max-wait", f"{_WAIT:.0f}s"]
+        return [*words, *self._orders.more]
+
+    def _listen(self, selector: selectors.BaseSelector) -> None:
+        if self._drives:
+            selector.select(_TICK)
+        else:
+            time.sleep(_TICK)
+        for run_id, drive in [*self._drives.items()]:
+            self._has_news |= drive.hear()
+            if drive.process.poll() is not None:
+                with contextlib.suppress(KeyError, ValueError):
+                    selector.unregister(drive.process.stdout)  # type: ignore[arg-type]
+                code = drive.over()
+                del self._drives[run_id]
+                self._over.append(self._ended(drive, code))
+
+    def _settle(self) -> None:
+        for row in [*self._over]:
+            done = self._try(partial(self._queue.settle, self.me, row))
+            if done is None:
+                return
+            self._over.remove(row)
+            self._tell(f"{row.handle}: {_told(row)}" if done else f"{row.handle}: another worker has it now")
+
+    # ---- How a drive ended.
+
+    def _ended(self, drive: _Drive, code: int) -> Row:
+        """Say how a run stands after its drive."""
+        was, ended, words = drive.row, drive.ended, drive.last_words()
+        try:
+            state = self._space.store.read_state(was.run_id)
+            if drive.asked:
+                state = steer.carry_out(self._space, was.run_id, drive.asked)
+            if as_object(state.get(runs.KEY)).get("again"):
+                state = runs.mark(self._space, was.run_id, again=None)
+        except (OSError, LoomError) as error:
+            return self._failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
+        row = runs.row_of(state, was.lane.repository)
+        row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
+        kind, cause, why = (str(ended.get(key) or "") for key in ("kind", "class", "why"))
+        if code == EXIT_HELD and row.state == QUEUED:
+            later = time.time() + runs.HELD_FOR
+            return row._replace(state=LATER, not_before=later, kind="held", why=why or "somebody else drives it")
+        if row.state == LATER and cause == "limit":
+            self._try(lambda: self._queue.hold(was.lane.host, row.not_before, why))
+        if row.state == LATER and cause == "infra":
+            return self._tried(was, row, why)
+        known = code in (EXIT_OK, EXIT_FINDINGS, EXIT_WAITS, EXIT_LIMIT, ON_INTERRUPT) and ended
+        if row.state == QUEUED and not known and not (drive.is_lost or self._stops or code < 0):
+            return self._failed(row, kind or "crash", words or f"the drive ended with {code}")
+        return row
+
+    def _tried(self, was: Row, row: Row, why: str) -> Row:
+        tries = was.tries + 1 if was.step == row.step else 1
+        if tries > TRIES:
+            return self._failed(row, "infra", why)
+        later = max(row.not_before, time.time() + pause_after(tries))
+        return row._replace(tries=tries, not_before=later, kind="infra", why=why)
+
+    def _failed(self, row: Row, kind: str, why: str) -> Row:
+        """Say that a run failed, in its state too, where that does not tell it."""
+        with contextlib.suppress(OSError, LoomError):
+            told = {"kind": kind, "why": why, "at": clock.now()}
+            runs.mark(self._space, row.run_id, failed=told)
+        command = f"loomctl fleet retry {row.handle}"
+        return row._replace(state=FAILED, kind=kind, why=why, command=command, not_before=0.0)
+
+
+def _told(row: Row) -> str:
+    return "; ".join(_parts(row))
+
+
+def _parts(row: Row) -> Iterator[str]:
+    if row.state == DONE:
+        yield "completed" + (f", {row.cost:.2f} USD" if row.cost else "")
+    elif row.state == WAITS:
+        yield f"waits for {row.why or row.kind}"
+        yield row.command
+    elif row.state == FAILED:
+        yield f"failed ({row.kind}): {row.why}"
+        yield row.command
+    elif row.state == LATER:
+        yield f"goes on after {clock.day_and_time(clock.stamp(row.not_before))[1]}: {row.why}"
+    else:
+        yield row.state
