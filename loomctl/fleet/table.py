@@ -48,7 +48,7 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_next ON runs (lane, state, priority, seq);
 CREATE INDEX runs_last ON runs (repository, state, since);
-CREATE INDEX runs_later ON runs (not_before) WHERE state = 'later';
+CREATE INDEX runs_later ON runs (repository, not_before) WHERE state = 'later';
 CREATE INDEX runs_handle ON runs (repository, handle);
 CREATE INDEX runs_worker ON runs (worker) WHERE state = 'driven';
 CREATE INDEX runs_alike ON runs (repository, signature) WHERE state = 'failed';
