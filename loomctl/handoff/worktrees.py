@@ -97,6 +97,23 @@ def _place(repo: Repository, handle: str) -> str:
     return os.path.join(beside, handle)
 
 
+def default_place(space: Workspace, run_id: str) -> str:
+    """Give where the worktree of a run stands if nobody says otherwise. Raises NO_GIT, NO_REPOSITORY."""
+    return _place(repository.of_store(space.store.folder), space.store.handle(run_id))
+
+
+def remove(space: Workspace, run_id: str, branch: str) -> None:
+    """Remove the worktree of a run, whatever stands in it, and its branch: all of it was saved. Raises GIT_FAILED."""
+    repo = repository.of_store(space.store.folder)
+    place = place_of(repo, branch)
+    if place:
+        repo.ask("worktree", "remove", "--force", "--force", "--", place)
+    tip = repo.commit_of(f"refs/heads/{branch}")
+    if tip is not None:
+        repo.ask("update-ref", "-d", f"refs/heads/{branch}", tip)
+    files.remove(_note_path(space, run_id))
+
+
 def place_of(repo: Repository, branch: str) -> str:
     """Give the worktree in which a branch is checked out, there or not; empty if in none."""
     return _checked_out(repo).get(f"refs/heads/{branch}", "")
