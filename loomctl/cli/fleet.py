@@ -14,7 +14,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import table
-from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, LoomError
 from loomctl.kit.text.fences import counted
 
 if TYPE_CHECKING:
@@ -156,9 +156,7 @@ def work(slots: int, max_cost: float | None, allow: tuple[str, ...], until_idle:
     limits = Limits(cost=max_cost)
     limit = float(os.environ.get("LOOM_FLEET_LIMIT", "") or LIMIT)
     orders = Orders(slots, limits, limit, more, until_idle)
-    worker = Supervisor(
-        fleet.space, fleet.queue, orders, environ=table.for_another(os.environ), tell=output.note
-    )
+    worker = Supervisor(fleet.space, fleet.queue, orders, environ=table.for_another(os.environ), tell=output.note)
     with _signals(worker):
         return worker.work()
 
@@ -197,10 +195,16 @@ def status(queue: str | None, watch: bool, as_json: bool) -> int:
 
 
 def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fleet, Row], str], as_json: bool) -> int:
+    """Do something with each run that is named, or with a workflow that is paused."""
     fleet = opened(queue)
     person.must_decide(fleet.space, f"fleet {verb}", *names)
     told = []
     for name in names:
+        if verb == "resume" and fleet.queue.pause(name, ""):
+            told.append({"workflow": name, "done": "goes on"})
+            if not as_json:
+                output.text(f"the workflow {name} goes on")
+            continue
         row = _meant(fleet, name)
         said = done(fleet, row)
         told.append({"run_id": row.run_id, "handle": row.handle, "done": said})
@@ -263,7 +267,7 @@ def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> in
 @queue_option
 @json_option
 def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
-    """Let paused runs go on."""
+    """Let paused runs go on, or a workflow of which three in a row failed alike."""
     return _go("resume", runs, queue, as_json)
 
 
@@ -277,6 +281,58 @@ def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
 
 
 @fleet_command.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@queue_option
+@json_option
+def clean(dry_run: bool, queue: str | None, as_json: bool) -> int:
+    """Forget runs that are over, and remove worktrees of theirs that are merged.
+
+    The runs themselves stay. The fleet's cost is that of the runs that it knows.
+    """
+    from loomctl.fleet.model import OVER
+    from loomctl.handoff import worktrees
+
+    fleet = opened(queue)
+    over = fleet.queue.rows(OVER)
+    trees = [one for one in worktrees.look(fleet.space) if one.run_id in {row.run_id for row in over}]
+    goes = [one for one in trees if one.goes]
+    if not dry_run:
+        person.must_decide(fleet.space, "fleet clean")
+        fleet.queue.drop([one.run_id for one in over])
+        done = worktrees.clean(fleet.space, goes)
+        goes = list(done.removed)
+    would = "would forget" if dry_run else "forgot"
+    lines = [f"Loom: {would} {counted(len(over), 'run')}, and removed {counted(len(goes), 'worktree')}"]
+    lines += [f"  {one.path} stays: {one.why}" for one in trees if not one.goes]
+    told = {"runs": len(over), "worktrees": [one.path for one in goes], "dry_run": dry_run}
+    output.answer(told, lines, as_json=as_json)
+    return EXIT_OK
+
+
+@fleet_command.command()
+@click.option("--dry-run", is_flag=True, help="Say what differs; mend nothing.")
+@queue_option
+@json_option
+def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
+    """Compare the queue with the runs, both ways, and mend the queue.
+
+    Exit codes: 0 they agree, or the queue was mended. 1 they differ, with --dry-run.
+    """
+    from loomctl.fleet import mend
+
+    fleet = opened(queue)
+    found, rows = mend.compare(fleet.space, fleet.queue, fleet.repository)
+    if not dry_run:
+        mend.mend(fleet.queue, found, rows)
+    lines = [f"{one.handle}: {one.queue or 'not'} in the queue, {one.state or 'no run of the fleet'}" for one in found]
+    lines.append(f"Loom: {'the queue agrees with the runs' if not found else 'mended the queue'}")
+    if dry_run and found:
+        lines[-1] = "To mend the queue: loomctl fleet doctor"
+    output.answer({"differences": [one._asdict() for one in found], "mended": not dry_run}, lines, as_json=as_json)
+    return EXIT_FINDINGS if dry_run and found else EXIT_OK
+
+
+@fleet_command.command()
 @queue_option
 @json_option
 def rebuild(queue: str | None, as_json: bool) -> int:
@@ -287,6 +343,3 @@ def rebuild(queue: str | None, as_json: bool) -> int:
     number = mend.rebuild(fleet.space, fleet.queue, fleet.repository)
     output.answer({"runs": number}, [f"Loom: made the fleet's queue from {counted(number, 'run')}"], as_json=as_json)
     return EXIT_OK
-
-
-_ = EXIT_USAGE

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.fleet import runs
-from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, PAUSED, STATES, WAITS
+from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, OVER, PAUSED, STATES, WAITS
 from loomctl.kit.errors import LoomError
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def compare(space: Workspace, queue: Queue, repository: str) -> tuple[list[Diffe
     for state in runs.of_store(space):
         row = now(space, state, repository)
         there = known.pop(row.run_id, None)
+        if there is None and row.state in OVER:  # it was cleaned away
+            continue
         if there is None or not _agree(there, row):
             found.append(Difference(row.run_id, row.handle, there.state if there else "", row.state))
             rows.append(row)
@@ -101,8 +103,8 @@ def mend(queue: Queue, found: Sequence[Difference], rows: Sequence[Row]) -> None
 
 
 def rebuild(space: Workspace, queue: Queue, repository: str) -> int:
-    """Make the queue anew from the runs; gives how many are in it."""
-    rows = [now(space, state, repository) for state in runs.of_store(space)]
+    """Make the queue anew from the runs that are not over; gives how many are in it."""
+    rows = [row for state in runs.of_store(space) if (row := now(space, state, repository)).state not in OVER]
     queue.clear()
     queue.offer(rows)
     return len(rows)

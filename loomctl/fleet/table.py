@@ -240,6 +240,7 @@ class Table:
                 if known is None or known.state == DRIVEN:
                     continue
                 self._count(ask, known.lane, known.state, -1)
+                self._spend(ask, known.lane, -known.cost)
                 for table in ("runs", "needs"):
                     ask(f"DELETE FROM {table} WHERE repository = ? AND run_id = ?", self._repository, run_id)
                 if known.state in (QUEUED, LATER):

@@ -84,5 +84,3 @@ def address(space: Workspace, named: str | None = None) -> str:
         return repo.url_of(repository.find_remote(repo, named, space.caller.cwd))
     except LoomError:
         return ""
-
-
