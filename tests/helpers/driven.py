@@ -31,9 +31,10 @@ DRIVE = ("drive", "--allow", "Bash")
 PRICE = 0.0402  # of each of its model's answers in USD, as the assistant says
 PROMPTS = ("Do it.", "Say that it is so.")  # of the steps in turn
 
-# What its scripts share. MARKER: seconds that what an attempt leaves behind would sleep, and nobody else.
+# What its scripts share. APART: each run has notes of its own; MARKER: seconds that what an attempt leaves behind would sleep, and nobody else.
 _SCRIPT = """#!/bin/sh
 say() { printf '%s\\n' "$1"; }
+[ -z "${APART-}" ] || { NOTES=$NOTES/${LOOM_DRIVEN%% *}; mkdir -p "$NOTES/left"; }
 step() { sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' ".loom/runs/${LOOM_DRIVEN%% *}/state.json"; }
 """
 
@@ -61,6 +62,7 @@ say '{"type":"result","subtype":"success","is_error":false,"result":"done","tota
 _WORK = """
 [ -z "${LEAVES-}" ] || (setsid sh -c ': >"$NOTES/left/$$"; eval "$0"; exec sleep MARKER' "$LEAVES" &)
 while [ -e "$NOTES/hold" ]; do sleep 0.05; done
+sleep "${PACE-0}"
 step >>"$NOTES/begun"
 echo "It is done." | loomctl done --outcome succeeded
 """

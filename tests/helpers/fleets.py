@@ -1,0 +1,120 @@
+"""Fleets of runs that a stand-in drives, workers that are killed, and what became of each run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from tests.helpers.driven import PROMPTS, Driven
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+LIMIT = 6.0  # seconds without a sign after which a worker counts as dead, of 60
+STEPS = range(3, 9)  # of a run
+
+
+class Verdict(NamedTuple):
+    """What became of a fleet. lost: runs that are not completed; overlaps: an attempt met another that lived."""
+
+    runs: int
+    completed: int
+    overlaps: int
+    done_again: int
+    left: int
+    starts: int
+
+
+class Fleet(Driven):
+    """A project whose runs a fleet drives. words: for each command of the fleet, such as a queue."""
+
+    def __init__(self, root: Path, *, pace: float = 0.0, leaves: str = "", words: Sequence[str] = ()) -> None:
+        super().__init__(root, leaves=leaves)
+        self.words = list(words)
+        self.environment |= {"APART": "1", "PACE": str(pace), "LOOM_FLEET_LIMIT": str(LIMIT)}
+        for number in STEPS:
+            listed = [{"id": f"step-{at}", "prompt": PROMPTS[at % 2]} for at in range(number)]
+            workflow = {"id": f"steps-{number}", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}}
+            path = self.project / ".loom" / "workflows" / f"steps-{number}.json"
+            path.write_text(json.dumps(workflow))
+
+    def add(self, number: int, luck: random.Random) -> list[str]:
+        """Put so many runs into the fleet; gives their ids."""
+        lines = [
+            {"work": f"make {at}", "workflow": f"steps-{luck.choice(STEPS)}", "key": f"key-{at}"} for at in range(number)
+        ]
+        source = self.root / "work.jsonl"
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        told = json.loads(self.fleet("add", "--from", str(source), "--json"))
+        return [str(one["run_id"]) for one in told["runs"]]
+
+    def fleet(self, *words: str, code: int = 0) -> str:
+        process = self.start("fleet", *words, *self.words)
+        out, err = process.communicate()
+        assert process.returncode == code, f"{words} gave {process.returncode}:\n{out}\n{err}"
+        return out
+
+    def work(self, slots: int, *words: str) -> subprocess.Popen[bytes]:
+        """Start a worker; what it says is added to `workers.log`."""
+        with (self.root / "workers.log").open("ab") as log:
+            return subprocess.Popen(
+                [*self.command, "fleet", "work", "-j", str(slots), *words, *self.words],
+                cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self.fleet("status", "--json"))["counts"]
+        return found
+
+    def open(self, runs: Sequence[str]) -> list[str]:
+        """Give the runs that are not completed, by their states."""
+        return [one for one in runs if self.state(one)["status"] != "completed"]
+
+    def killed(self, workers: int, slots: int, every: float, luck: random.Random, patience: float) -> int:
+        """Work with so many workers, one of which is killed every few seconds, until nothing is queued or driven."""
+        alive = [self.work(slots) for _ in range(workers)]
+        kills, until, strike = 0, time.monotonic() + patience, time.monotonic() + every
+        while time.monotonic() < until:
+            counts = self.counts()
+            if not any(counts.get(state) for state in ("queued", "later", "driven")):
+                break
+            if time.monotonic() >= strike:
+                victim = alive.pop(luck.randrange(len(alive)))
+                victim.kill()
+                victim.wait()
+                kills, strike = kills + 1, time.monotonic() + every
+                alive.append(self.work(slots))
+            time.sleep(min(1.0, max(0.0, strike - time.monotonic())))
+        for one in alive:
+            one.send_signal(signal.SIGINT)
+        for one in alive:
+            one.wait(60)
+        return kills
+
+    def verdict(self, runs: Sequence[str]) -> Verdict:
+        """Say what became of runs."""
+        notes, found = self.notes, [0, 0, 0, 0]
+        for run_id in runs:
+            self.notes = notes / run_id
+            found[0] += self.state(run_id)["status"] == "completed"
+            found[1] += len(self.noted("overlaps"))
+            found[2] += len(self.done_again(run_id))
+            found[3] += len(self.noted("starts"))
+        self.notes = notes
+        completed, overlaps, again, starts = found
+        return Verdict(len(runs), completed, overlaps, again, len(self.left()), starts)
+
+
+def ended(pids: Sequence[int]) -> bool:
+    """Tell whether none of these processes runs any more."""
+    return not any(psutil.pid_exists(one) and psutil.Process(one).status() != psutil.STATUS_ZOMBIE for one in pids)
+
+
