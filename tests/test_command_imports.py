@@ -16,6 +16,8 @@ from tests.test_hook_imports import PROGRAM
 
 # Slow to import, and needed by few commands.
 PACKAGES = {"yaml", "jinja2", "jsonschema", "jsonpath_ng", "markupsafe", "psutil", "quickjs"}
+# Those of the extra `fleet`, which most installations lack, and what they bring along.
+EXTRA = {"procrastinate", "psycopg", "psycopg_pool", "psycopg_binary", "asgiref", "croniter", "dateutil"}
 LIBRARY = {
     *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
     *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),
@@ -30,7 +32,7 @@ DRIVING = {
 REDUCING = {"loomctl.runs.tools.reducer", "loomctl.reduction.calls", "loomctl.reduction.signal"}
 EXAMINING = {"loomctl.care.doctor", "loomctl.workflows.check"}
 KEEPING = {"loomctl.care.keep", "loomctl.care.clean", "loomctl.runs.archives"}
-FORBIDDEN = PACKAGES | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
+FORBIDDEN = PACKAGES | EXTRA | LIBRARY | RESOLVING | REDUCING | EXAMINING | KEEPING
 MODULES = {f"loomctl.cli.{place.partition(':')[0]}" for place in (PLACES | DEBUG).values()} - {"loomctl.cli.verbs"}
 CASES = [
     ("show", "show", DRIVING),
@@ -103,6 +105,16 @@ def test_the_help_imports_every_command(begun: Scene) -> None:
     """So a set-up that starts it has compiled what any command begins with."""
     every = {f"loomctl.cli.{place.partition(':')[0]}" for place in COMMANDS.values()}
     assert modules_of(begun, "--help", "--all") >= every
+
+
+def test_no_help_imports_what_an_extra_brings(begun: Scene) -> None:
+    """Not the front page, which imports every command, and not a group's own help."""
+    assert sorted(modules_of(begun, "--help", "--all") & EXTRA) == []
+    context = click.Context(loomctl)
+    groups = [name for name in PLACES if isinstance(loomctl.get_command(context, name), click.Group)]
+    assert groups
+    for name in groups:
+        assert sorted(modules_of(begun, name, "--help") & EXTRA) == []
 
 
 def test_the_table_of_commands_names_them() -> None:

@@ -48,6 +48,11 @@ def test_no_modules_import_one_another() -> None:
         ("kit/files.py", "from loomctl import flow"),
         ("flow/__init__.py", "import loomctl.hosts"),
         ("hosts/__init__.py", "import loomctl.cli"),
+        ("hosts/__init__.py", "from loomctl import fleet"),
+        ("drive/__init__.py", "def late() -> None:\n    import loomctl.fleet"),
+        ("fleet/__init__.py", "import loomctl.hosts"),
+        ("cli/__init__.py", "def late() -> None:\n    import psycopg"),
+        ("fleet/__init__.py", "from procrastinate import manager"),
     ],
 )
 def test_an_import_against_the_direction_is_found(tmp_path: Path, module: str, line: str) -> None:
