@@ -17,7 +17,7 @@ from tests.test_hook_imports import PROGRAM
 # Slow to import, and needed by few commands.
 PACKAGES = {"yaml", "jinja2", "jsonschema", "jsonpath_ng", "markupsafe", "psutil", "quickjs"}
 # Those of the extra `fleet`, which most installations lack, and what they bring along.
-EXTRA = {"procrastinate", "psycopg", "psycopg_pool", "psycopg_binary", "asgiref", "croniter", "dateutil"}
+EXTRA = {"psycopg", "psycopg_binary"}
 LIBRARY = {
     *("asyncio", "dataclasses", "difflib", "hashlib", "importlib.metadata", "logging", "pathlib", "shutil", "socket"),
     *("ssl", "tarfile", "tempfile", "traceback", "urllib.parse"),

@@ -52,7 +52,7 @@ def test_no_modules_import_one_another() -> None:
         ("drive/__init__.py", "def late() -> None:\n    import loomctl.fleet"),
         ("fleet/__init__.py", "import loomctl.hosts"),
         ("cli/__init__.py", "def late() -> None:\n    import psycopg"),
-        ("fleet/__init__.py", "from procrastinate import manager"),
+        ("fleet/__init__.py", "from psycopg import sql"),
     ],
 )
 def test_an_import_against_the_direction_is_found(tmp_path: Path, module: str, line: str) -> None:

@@ -14,11 +14,12 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import table
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, LoomError
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.text.fences import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
     from loomctl.fleet.model import Row
     from loomctl.fleet.port import Queue
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
 
 
 class Fleet(NamedTuple):
-    """What a command of the fleet works with. space: of nobody's session, so that no terminal takes what it adds."""
+    """What a command of the fleet works with.
+
+    space: of nobody's session, so that no terminal takes what it adds; travels: its runs do so over a git remote.
+    """
 
     space: Workspace
     queue: Queue
     repository: str
+    travels: bool = False
 
 
 def opened(queue: str | None, *, note: bool = True) -> Fleet:
@@ -40,13 +45,27 @@ def opened(queue: str | None, *, note: bool = True) -> Fleet:
 
     space = command_line.space(make=True)
     own = workspace(space.project, space.settings, space.caller._replace(session_id=None))
-    repository = runs.repository_of(own)
     if queue:
-        raise click.UsageError("this queue is not supported yet")
+        from loomctl.handoff import share
+
+        shared, address = _postgres(), share.address(own)
+        repository = runs.repository_of(own, address)
+        return Fleet(own, shared.Shared(shared.Server(queue), repository), repository, bool(address))
+    repository = runs.repository_of(own)
     found = here.Here(own, repository)
     if found.is_new and (number := mend.rebuild(own, found, repository)) and note:
         output.note(f"Loom: made the fleet's queue from {counted(number, 'run')}")
     return Fleet(own, found, repository)
+
+
+def _postgres() -> ModuleType:
+    """Give the module of the queue that machines share. Raises NO_EXTRA where what it stands on is not installed."""
+    try:
+        from loomctl.fleet import postgres
+    except ImportError as error:
+        what, hint = "this Loom has no queue that machines share", "pip install 'loomctl[fleet]'"
+        raise LoomError("NO_EXTRA", what, why=str(error), hint=hint, exit_code=EXIT_SETUP) from error
+    return postgres
 
 
 def queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -330,6 +349,22 @@ def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
         lines[-1] = "To mend the queue: loomctl fleet doctor"
     output.answer({"differences": [one._asdict() for one in found], "mended": not dry_run}, lines, as_json=as_json)
     return EXIT_FINDINGS if dry_run and found else EXIT_OK
+
+
+@fleet_command.command("init")
+@queue_option
+@json_option
+def init_command(queue: str | None, as_json: bool) -> int:
+    """Make the tables of a queue that machines share, or bring them to this version.
+
+    They stand in the schema `loom_fleet` of the database. The queue of one machine needs none of this.
+    """
+    if not queue:
+        raise click.UsageError("give --queue postgresql://…, or set LOOM_QUEUE; on one machine there is nothing to do")
+    made = _postgres().Server(queue).make()
+    said = "Loom: made the queue's tables" if made else "Loom: the queue has its tables"
+    output.answer({"made": made}, [said, "To put your runs into it: loomctl fleet rebuild"], as_json=as_json)
+    return EXIT_OK
 
 
 @fleet_command.command()

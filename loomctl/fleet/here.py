@@ -52,11 +52,11 @@ class Sqlite:
             raise _broken(self._path, f"it is of version {number}, and this Loom's is {VERSION}")
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Ask]:
+    def transaction(self, *, writes: bool = True) -> Iterator[Ask]:
         """Give what asks in SQL; all or nothing of it is done. Raises QUEUE_GONE."""
         with self._lock:
             try:
-                self._base.execute("BEGIN IMMEDIATE")
+                self._base.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 try:
                     yield lambda words, *values: self._base.execute(words, values).fetchall()
                 except BaseException:
@@ -67,9 +67,6 @@ class Sqlite:
                 with contextlib.suppress(sqlite3.Error):
                     self._base.rollback()
                 raise _broken(self._path, error) from error
-
-    def alone(self, ask: Ask) -> None:
-        """Do nothing: a transaction that writes is alone from its begin."""
 
     def now(self, ask: Ask) -> float:  # noqa: ARG002 - of another database the time is asked
         """Give the time, in seconds since 1970."""

@@ -45,10 +45,8 @@ class Lane(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name of at most 100 characters, the same for every Lane that is equal, and for no other."""
-        return (
-            f"{digests.of_text(chr(0).join(self))[:16]}-{re.sub(r'[^a-z0-9]+', '-', '-'.join(self[1:]).lower())[:80]}"
-        )
+        """Name it in 32 characters."""
+        return digests.of_text("\0".join(self))[:32]
 
 
 class Row(NamedTuple):

@@ -79,12 +79,11 @@ _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives
 class Database(Protocol):
     """Where the tables are."""
 
-    def transaction(self) -> AbstractContextManager[Ask]:
-        """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE."""
-        ...
+    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Ask]:
+        """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE.
 
-    def alone(self, ask: Ask) -> None:
-        """Let no other claim until this transaction ends."""
+        Of those that write there is one at a time.
+        """
         ...
 
     def now(self, ask: Ask) -> float:
@@ -93,7 +92,7 @@ class Database(Protocol):
 
 
 class Table:
-    """The rows of one repository. What `_put`, `_pick` and `_let_go` do makes a queue of it: here, rows in order."""
+    """The rows of one repository: a `Queue`, wherever they stand."""
 
     def __init__(self, base: Database, repository: str) -> None:
         self._base, self._repository = base, repository
@@ -121,7 +120,6 @@ class Table:
     def claim(self, worker: Worker, limits: Limits) -> Row | None:
         """As `Queue` says."""
         with self._base.transaction() as ask:
-            self._base.alone(ask)
             now = self._base.now(ask)
             self._let_due(ask, now)
             lanes = self._open(ask, limits, now)
@@ -172,7 +170,6 @@ class Table:
             made = self._ready(ask, row._replace(worker="", machine="", asked="", since=self._base.now(ask)))
             self._write(ask, known, made)
             self._judge(ask, made)
-        self._let_go(row.run_id)
         return True
 
     def reap(self, limit: float) -> list[Row]:
@@ -194,8 +191,6 @@ class Table:
                 "(SELECT 1 FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')",
                 old,
             )
-        for one in found:
-            self._let_go(one.run_id)
         return found
 
     def leave(self, worker: Worker) -> None:
@@ -243,15 +238,12 @@ class Table:
                 self._spend(ask, known.lane, -known.cost)
                 for table in ("runs", "needs"):
                     ask(f"DELETE FROM {table} WHERE repository = ? AND run_id = ?", self._repository, run_id)
-                if known.state in (QUEUED, LATER):
-                    self._take_out(ask, run_id)
                 gone += 1
         return gone
 
     def clear(self) -> None:
         """As `Queue` says."""
         with self._base.transaction() as ask:
-            self._take_out(ask, None)
             ask(
                 "DELETE FROM counts WHERE lane IN (SELECT name FROM lanes WHERE repository = ?)",
                 self._repository,
@@ -268,7 +260,7 @@ class Table:
             f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND (run_id = ? OR handle = ? "
             "OR (run_id >= ? AND run_id < ?) OR (handle >= ? AND handle < ?)) ORDER BY run_id LIMIT 100"
         )
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             found = [self._of(ask, one) for one in ask(words, self._repository, *[name] * 3, beyond, name, beyond)]
         whole = [one for one in found if name in (one.run_id, one.handle)]
         return whole or found
@@ -276,7 +268,7 @@ class Table:
     def rows(self, states: Sequence[str], most: int | None = None) -> list[Row]:
         """As `Queue` says."""
         found: list[Row] = []
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             for state in states:
                 left = None if most is None else most - len(found)
                 if left == 0:
@@ -301,7 +293,7 @@ class Table:
 
     def standings(self) -> list[Standing]:
         """As `Queue` says."""
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             counts: dict[str, dict[str, int]] = {}
             for lane, state, number in ask(
                 "SELECT lane, state, n FROM counts JOIN lanes ON lanes.name = counts.lane "
@@ -318,19 +310,19 @@ class Table:
 
     def holds(self) -> list[Hold]:
         """As `Queue` says."""
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             now = self._base.now(ask)
             return [Hold(*one) for one in ask("SELECT host, until, why FROM hosts WHERE until > ? ORDER BY host", now)]
 
     def workers(self) -> list[Worker]:
         """As `Queue` says."""
         words = "SELECT id, machine, slots, signed FROM workers WHERE repository = ? ORDER BY signed DESC"
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             return [Worker(*one) for one in ask(words, self._repository)]
 
     def alike(self, most: int) -> list[Alike]:
         """As `Queue` says."""
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             groups = ask(
                 "SELECT signature, COUNT(*) FROM runs WHERE repository = ? AND state = 'failed' GROUP BY signature "
                 f"ORDER BY COUNT(*) DESC, signature LIMIT {most}",
@@ -349,16 +341,10 @@ class Table:
 
     def clock(self) -> float:
         """As `Queue` says."""
-        with self._base.transaction() as ask:
+        with self._base.transaction(writes=False) as ask:
             return self._base.now(ask)
 
-    # ---- What makes a queue of it.
-
-    def _put(self, ask: Ask, row: Row) -> None:
-        """Let a row that is QUEUED or LATER be picked."""
-
-    def _take_out(self, ask: Ask, run_id: str | None) -> None:
-        """Let a row that is QUEUED or LATER be picked no more; None: all of this repository's."""
+    # ---- Rows.
 
     def _pick(self, ask: Ask, lanes: Sequence[str]) -> str | None:
         """Pick the first of these lanes."""
@@ -367,11 +353,6 @@ class Table:
         )
         found = [one for lane in lanes for one in ask(words, lane)]
         return str(min(found)[2]) if found else None
-
-    def _let_go(self, run_id: str) -> None:
-        """Forget that a run was picked, after its row says otherwise."""
-
-    # ---- Rows.
 
     def _ready(self, ask: Ask, row: Row) -> Row:
         """Give a row that may be queued as it can be: behind others, before its time, or now."""
@@ -388,9 +369,6 @@ class Table:
     def _write(self, ask: Ask, known: Row | None, row: Row) -> None:
         """Write a row in the place of another, and all that follows from it."""
         lane = self._lane(ask, row.lane)
-        queued, was = (one is not None and one.state in (QUEUED, LATER) for one in (row, known))
-        if was and row.state != DRIVEN:
-            self._take_out(ask, row.run_id)
         more = json.dumps({key: value for key in _MORE if (value := getattr(row, key))}, ensure_ascii=False)
         values = (
             self._repository, row.run_id, row.handle, lane, row.state, row.priority, time.time_ns(), row.not_before,
@@ -411,8 +389,6 @@ class Table:
         self._spend(ask, row.lane, row.cost)
         if row.after or (known is not None and known.after):
             self._note_needs(ask, row)
-        if queued:
-            self._put(ask, row)
         if row.state == DONE and (known is None or known.state != DONE):
             self._release(ask, row)
 

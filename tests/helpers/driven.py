@@ -31,7 +31,8 @@ DRIVE = ("drive", "--allow", "Bash")
 PRICE = 0.0402  # of each of its model's answers in USD, as the assistant says
 PROMPTS = ("Do it.", "Say that it is so.")  # of the steps in turn
 
-# What its scripts share. APART: each run has notes of its own; MARKER: seconds that what an attempt leaves behind would sleep, and nobody else.
+# What its scripts share. APART: each run has notes of its own; MARKER: seconds that what an attempt leaves behind would
+# sleep, and nobody else.
 _SCRIPT = """#!/bin/sh
 say() { printf '%s\\n' "$1"; }
 [ -z "${APART-}" ] || { NOTES=$NOTES/${LOOM_DRIVEN%% *}; mkdir -p "$NOTES/left"; }

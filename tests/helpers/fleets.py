@@ -48,7 +48,8 @@ class Fleet(Driven):
     def add(self, number: int, luck: random.Random) -> list[str]:
         """Put so many runs into the fleet; gives their ids."""
         lines = [
-            {"work": f"make {at}", "workflow": f"steps-{luck.choice(STEPS)}", "key": f"key-{at}"} for at in range(number)
+            {"work": f"make {at}", "workflow": f"steps-{luck.choice(STEPS)}", "key": f"key-{at}"}
+            for at in range(number)
         ]
         source = self.root / "work.jsonl"
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -116,5 +117,3 @@ class Fleet(Driven):
 def ended(pids: Sequence[int]) -> bool:
     """Tell whether none of these processes runs any more."""
     return not any(psutil.pid_exists(one) and psutil.Process(one).status() != psutil.STATUS_ZOMBIE for one in pids)
-
-
