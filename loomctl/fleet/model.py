@@ -28,8 +28,6 @@ HELD_BACK = (AFTER, WAITS, PAUSED, FAILED)  # something outside of the queue let
 PRIORITIES = range(1, 10)  # 1 comes first
 MIDDLE = 5
 IN_A_ROW = 3  # failures that are alike, one after the other, pause a workflow
-TRIES = 5  # of what its host or its API failed at, in a row
-FIRST_PAUSE, LONGEST_PAUSE = 30.0, 900.0  # seconds before the next try
 LIMIT = 60.0  # seconds without a sign after which a worker counts as dead
 OF_LIMIT = 0.7  # of it, after which a worker without a sign that arrived ends what it drives
 
@@ -54,8 +52,8 @@ class Row(NamedTuple):
 
     revision: of its state, by which a later offer is told from an earlier one; state: of STATES; not_before, since,
     times: seconds since 1970, since: it stands so; after: run ids that come first; kind: what it waits for or why it
-    failed, in a word; command: the one by which it goes on; cost: USD so far; tries: failures in a row that were tried
-    again; commit: of the run on the remote, as this was read; worker, machine, attempt: who has it, for which time.
+    failed, in a word; command: the one by which it goes on; cost: USD so far; commit: of the run on the remote, as this
+    was read; worker, machine, attempt: who has it, for which time.
     """
 
     run_id: str
@@ -73,7 +71,6 @@ class Row(NamedTuple):
     since: float = 0.0
     step: str = ""
     cost: float = 0.0
-    tries: int = 0
     commit: str = ""
     asked: str = ""
     worker: str = ""
@@ -82,7 +79,7 @@ class Row(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Give it for documents."""
-        told = {key: value for key, value in self._asdict().items() if key not in ("lane", "commit", "tries")}
+        told = {key: value for key, value in self._asdict().items() if key not in ("lane", "commit")}
         return {**told, **self.lane._asdict(), "after": [*self.after], "signature": self.signature or None}
 
     @property
@@ -136,8 +133,3 @@ _VARYING = re.compile(
 def signature(why: str) -> str:
     """Give what failures of one cause have in common: the words, without paths, numbers and hashes."""
     return _VARYING.sub("…", one_line(why, _LONG).lower())
-
-
-def pause_after(tries: int) -> float:
-    """Give how long to wait after so many tries that failed in a row, in seconds."""
-    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries - 1, 20)))

@@ -71,7 +71,7 @@ CREATE TABLE version (number INTEGER NOT NULL);
 _COLUMNS = (
     "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
 )
-_MORE = ("goal", "after", "kind", "why", "command", "tries", "commit", "machine")
+_MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
 _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
 

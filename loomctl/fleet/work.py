@@ -29,12 +29,10 @@ from loomctl.fleet.model import (
     LIMIT,
     OF_LIMIT,
     QUEUED,
-    TRIES,
     WAITS,
     Limits,
     Progress,
     Row,
-    pause_after,
 )
 from loomctl.fleet.port import Worker
 from loomctl.kit import clock, machine, package
@@ -75,7 +73,7 @@ class _Drive:
     def __init__(self, row: Row, command: Sequence[str], cwd: str, environ: Mapping[str, str]) -> None:
         self.row, self.cost, self.step = row, row.cost, row.step
         self.is_lost = False
-        self.asked = ""
+        self.asked = self.error = ""
         self.ended: dict[str, Any] = {}  # as the drive told it
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the drive
         self._buffer = b""
@@ -126,6 +124,8 @@ class _Drive:
             self.step = masked_line(step, 120)
         if told.get("event") == "drive.ended":
             self.ended = told
+        if "error" in told:
+            self.error = masked_line(str(as_object(told["error"]).get("message") or ""), 300)
 
     def over(self) -> int:
         """Let its pipes go; gives the exit code."""
@@ -347,25 +347,16 @@ class Supervisor:
             return self._failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
         row = runs.row_of(state, was.lane.repository)
         row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
-        kind, cause, why = (str(ended.get(key) or "") for key in ("kind", "class", "why"))
+        kind, cause, why = (str(ended.get(key) or "") for key in ("kind", "cause", "why"))
         if code == EXIT_HELD and row.state == QUEUED:
             later = time.time() + runs.HELD_FOR
             return row._replace(state=LATER, not_before=later, kind="held", why=why or "somebody else drives it")
         if row.state == LATER and cause == "limit":
             self._try(lambda: self._queue.hold(was.lane.host, row.not_before, why))
-        if row.state == LATER and cause == "infra":
-            return self._tried(was, row, why)
         known = code in (EXIT_OK, EXIT_FINDINGS, EXIT_WAITS, EXIT_LIMIT, ON_INTERRUPT) and ended
         if row.state == QUEUED and not known and not (drive.is_lost or self._stops or code < 0):
-            return self._failed(row, kind or "crash", words or f"the drive ended with {code}")
+            return self._failed(row, kind or "crash", drive.error or words or f"the drive ended with {code}")
         return row
-
-    def _tried(self, was: Row, row: Row, why: str) -> Row:
-        tries = was.tries + 1 if was.step == row.step else 1
-        if tries > TRIES:
-            return self._failed(row, "infra", why)
-        later = max(row.not_before, time.time() + pause_after(tries))
-        return row._replace(tries=tries, not_before=later, kind="infra", why=why)
 
     def _failed(self, row: Row, kind: str, why: str) -> Row:
         """Say that a run failed, in its state too, where that does not tell it."""

@@ -290,7 +290,7 @@ def test_a_queue_forgets_what_it_is_told_to(opens: Open) -> None:
 def test_what_is_read_is_what_was_written(queue: Queue) -> None:
     told = row(
         "ä-%s-'\"?", goal="Grüße ☃ %s ? ;--", state=WAITS, kind="approval", why="is it \x00?".replace("\x00", ""),
-        command="loomctl approve ä", priority=9, revision=2**40, cost=0.125, tries=2, commit="abc", step="s",
+        command="loomctl approve ä", priority=9, revision=2**40, cost=0.125, commit="abc", step="s",
         after=("x-run-1",), not_before=12.5, since=7.0,
     )  # fmt: skip
     queue.offer([told])
