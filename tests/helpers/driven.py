@@ -35,7 +35,10 @@ PROMPTS = ("Do it.", "Say that it is so.")  # of the steps in turn
 # sleep, and nobody else.
 _SCRIPT = """#!/bin/sh
 say() { printf '%s\\n' "$1"; }
-[ -z "${APART-}" ] || { NOTES=$NOTES/${LOOM_DRIVEN%% *}; mkdir -p "$NOTES/left"; }
+case ${APART-},$NOTES in
+1,*/${LOOM_DRIVEN%% *} | ,*) ;;
+*) NOTES=$NOTES/${LOOM_DRIVEN%% *} && mkdir -p "$NOTES/left" ;;
+esac
 step() { sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' ".loom/runs/${LOOM_DRIVEN%% *}/state.json"; }
 """
 
@@ -52,6 +55,10 @@ say "$$ $LOOM_DRIVEN" >>"$NOTES/starts"
 # The stand-in itself.
 _STANDS_IN = """
 say '{"type":"system","subtype":"init","session_id":"stand-in"}'
+if [ -e "$NOTES/../refuses" ]; then
+    say '{"type":"result","subtype":"success","is_error":true,"result":"API Error: 400 no","api_error_status":400}'
+    exit 1
+fi
 while [ -n "$(step)" ]; do
     say '{"type":"assistant","message":{"content":[{"type":"text","text":"I work"}]}}'
     work || exit 1

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psutil
+import psycopg
 
 from tests.helpers.driven import PROMPTS, Driven
 
@@ -37,20 +37,27 @@ class Fleet(Driven):
 
     def __init__(self, root: Path, *, pace: float = 0.0, leaves: str = "", words: Sequence[str] = ()) -> None:
         super().__init__(root, leaves=leaves)
-        self.words = list(words)
+        self.words, self._workers = list(words), list[subprocess.Popen[bytes]]()
         self.environment |= {"APART": "1", "PACE": str(pace), "LOOM_FLEET_LIMIT": str(LIMIT)}
         for number in STEPS:
-            listed = [{"id": f"step-{at}", "prompt": PROMPTS[at % 2]} for at in range(number)]
-            workflow = {"id": f"steps-{number}", "autonomy": "autonomous", "phases": {"build": {"steps": listed}}}
-            path = self.project / ".loom" / "workflows" / f"steps-{number}.json"
-            path.write_text(json.dumps(workflow))
+            self.workflow(f"steps-{number}", [{"id": f"step-{at}", "prompt": PROMPTS[at % 2]} for at in range(number)])
 
-    def add(self, number: int, luck: random.Random) -> list[str]:
-        """Put so many runs into the fleet; gives their ids."""
-        lines = [
-            {"work": f"make {at}", "workflow": f"steps-{luck.choice(STEPS)}", "key": f"key-{at}"}
-            for at in range(number)
-        ]
+    def workflow(self, name: str, steps: list[dict[str, Any]]) -> None:
+        workflow = {"id": name, "autonomy": "autonomous", "phases": {"build": {"steps": steps}}}
+        (self.project / ".loom" / "workflows" / f"{name}.json").write_text(json.dumps(workflow))
+
+    def add(self, number: int, luck: random.Random, *, workflow: str = "") -> list[str]:
+        """Put so many runs into the fleet, of that workflow, or of 3 to 8 steps; gives their ids."""
+        named = [workflow or f"steps-{luck.choice(STEPS)}" for _ in range(number)]
+        return self._added(
+            [{"work": f"make {at}", "workflow": one, "key": f"key-{at}"} for at, one in enumerate(named)]
+        )
+
+    def put(self, work: str, **more: Any) -> list[str]:
+        """Put a run into the fleet; gives its id, in a list."""
+        return self._added([{"work": work, **more}])
+
+    def _added(self, lines: list[dict[str, Any]]) -> list[str]:
         source = self.root / "work.jsonl"
         source.write_text("".join(json.dumps(line) + "\n" for line in lines))
         told = json.loads(self.fleet("add", "--from", str(source), "--json"))
@@ -65,19 +72,43 @@ class Fleet(Driven):
     def work(self, slots: int, *words: str) -> subprocess.Popen[bytes]:
         """Start a worker; what it says is added to `workers.log`."""
         with (self.root / "workers.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [*self.command, "fleet", "work", "-j", str(slots), *words, *self.words],
                 cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
+        self._workers.append(process)
+        return process
 
     def counts(self) -> dict[str, int]:
         found: dict[str, int] = json.loads(self.fleet("status", "--json"))["counts"]
         return found
 
-    def open(self, runs: Sequence[str]) -> list[str]:
-        """Give the runs that are not completed, by their states."""
-        return [one for one in runs if self.state(one)["status"] != "completed"]
+    def rows(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.fleet("status", "--json"))["runs"]
+        return found
+
+    def row(self, run_id: str) -> dict[str, Any]:
+        return next(one for one in self.rows() if one["run_id"] == run_id)
+
+    def begun(self, run_id: str) -> str:
+        """Give when a run was first driven."""
+        return str(next(one["ts"] for one in self.events(run_id) if one["event"] == "drive.started"))
+
+    def lose(self) -> None:
+        """Lose the queue."""
+        for path in (self.project / ".loom" / "local").glob("fleet.sqlite3*"):
+            path.unlink()
+        if self.words:
+            with psycopg.connect(self.words[-1], autocommit=True) as connection:
+                connection.execute("DROP SCHEMA loom_fleet CASCADE")
+            self.fleet("init")
+
+    def close(self) -> None:
+        """End the workers that still run."""
+        for one in self._workers:
+            one.kill()
+            one.wait()
 
     def killed(self, workers: int, slots: int, every: float, luck: random.Random, patience: float) -> int:
         """Work with so many workers, one of which is killed every few seconds, until nothing is queued or driven."""
@@ -111,9 +142,4 @@ class Fleet(Driven):
             found[3] += len(self.noted("starts"))
         self.notes = notes
         completed, overlaps, again, starts = found
-        return Verdict(len(runs), completed, overlaps, again, len(self.left()), starts)
-
-
-def ended(pids: Sequence[int]) -> bool:
-    """Tell whether none of these processes runs any more."""
-    return not any(psutil.pid_exists(one) and psutil.Process(one).status() != psutil.STATUS_ZOMBIE for one in pids)
+        return Verdict(len(runs), completed, overlaps, again, len(self.alive()), starts)
