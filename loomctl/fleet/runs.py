@@ -41,7 +41,7 @@ failed: `{kind, why, at}` of what the state does not tell otherwise; again: whoe
 on, though it failed or is paused; gone with the next drive's end.
 """
 _LONG, _GOAL = 300, 120
-_PLAN_LIMIT, _FAULT = "limit", "infra"
+_ASKED_TO_END = ("stopped", "leash")  # how a drive ends that was asked to
 HELD_FOR = 60.0  # seconds after which a run that somebody else drives is looked at again
 
 
@@ -105,7 +105,7 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
             row = row._replace(kind=waits.kind, why=waits.question, command=waits.command)
             return row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
     code = ended.get("code", EXIT_OK)
-    if ended and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
+    if ended and kind not in _ASKED_TO_END and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
         if kind in ("cost", "turns", "time", "limit"):
             return row._replace(state=WAITS, kind="limit", why=why, command=f"loomctl fleet retry {row.handle}")
         return row._replace(state=FAILED, kind=kind, why=why, command=retry)

@@ -81,7 +81,8 @@ def start(
     known = keys.open_run(space.store, keys.checked(key)) if key is not None else None
     if known is not None:
         return _found(space, known)
-    run, warnings, sources = _made(space, work, workflow, autonomy, must_survive, key)
+    first = {**more} if key is None else {**more, keys.KEY: key}
+    run, warnings, sources = _made(space, work, workflow, autonomy, must_survive, first)
     if dry_run or run.plan["autonomy"].get("level") == "dry-run":
         notes = [*suites.lacking(space, run.plan), "Nothing was written: this is a dry run."]
         return Started(run, route.Move("dry-run"), None, notes, warnings)
@@ -123,9 +124,12 @@ def _made(
     workflow: str | None,
     autonomy: str | None,
     must_survive: Sequence[str],
-    key: str | None,
+    more: Mapping[str, Any],
 ) -> _Made:
-    """Resolve a workflow, and make of it and the work a run's plan and first state, checked. Raises as `start`."""
+    """Resolve a workflow, and make of it and the work a run's plan and first state, checked. Raises as `start`.
+
+    more: what the state says besides.
+    """
     project = space.project
     named = workflow or space.settings.default_workflow
     resolved = resolve(named, places_of(project), base=space.caller.cwd, by_user=workflow is not None)
@@ -141,8 +145,6 @@ def _made(
     run_id = space.store.free_id(plan_id)
     state = new_state(plan, run_id=run_id, work_id=work_id, goal="" if work_id else work, at=clock.now())
     state |= more
-    if key is not None:
-        state[keys.KEY] = key
     if must_survive:
         state[KEY] = prove.checked(must_survive)
         warnings += prove.warnings(plan, state, must_survive, prove.BEGUN_WITH)
