@@ -24,6 +24,7 @@ from loomctl.flow.commands import command_steps
 from loomctl.flow.open_project import workspace
 from loomctl.handoff import worktrees
 from loomctl.hosts import headless, table
+from loomctl.kit import ids
 from loomctl.kit.errors import LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import find, leases, project
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from loomctl.drive.drive import Driver
     from loomctl.drive.leash import Leash
     from loomctl.drive.seen import Ended, Seen
+    from loomctl.drive.sharing import Sharing
     from loomctl.runs.project import Workspace
     from loomctl.runs.store.store import Run
 
@@ -124,6 +126,8 @@ def _leash(context: click.Context, seconds: float | None) -> Leash | None:
     "--allow", metavar="RULE", multiple=True, help="Let the assistant do this too, such as 'Bash(npm test:*)'."
 )
 @click.option("--leash", type=_Span(), help="End now when standard input is closed, or silent for so long.")
+@click.option("--share", is_flag=True, help="Pull the run from its git remote first; push it after each step.")
+@click.option("--take-over", is_flag=True, help="Take the run from a driver on another machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line instead of text.")
 @click.pass_context
 def drive_command(
@@ -136,6 +140,8 @@ def drive_command(
     host: str,
     allow: tuple[str, ...],
     leash: float | None,
+    share: bool,
+    take_over: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -163,7 +169,9 @@ def drive_command(
     limits, words = Limits(**given), _command(context)
     assistant = host if words is None else None
     headless.refuse_unheld(assistant, cost=limits.cost, allow=allow)
-    run_id = _meant(space, work, workflow, key, assistant)
+    if share:
+        _bring(space, " ".join(work), as_json=as_json)
+    run_id = _meant(space, work, workflow, key, assistant, take_over=take_over)
     ended = drive.over(space, run_id)
     if ended is not None:
         _shown(space, assistant, as_json=as_json).ended(ended, _next(ended))
@@ -178,7 +186,8 @@ def drive_command(
         output.note(line)
     allow = (*allow, *_of_its_workflow(own, run, assistant))
     show = _shown(own, assistant, as_json=as_json)
-    driver = _driver(own, run_id, words or host, limits, word=word, allow=allow, show=show, leash=held)
+    sharing = _sharing(own, run_id) if share else None
+    driver = _driver(own, run_id, words or host, limits, word=word, allow=allow, show=show, leash=held, sharing=sharing)
     with _signals(driver.asked), closing(show):
         try:
             ended = driver.drive()
@@ -221,17 +230,19 @@ def _driver(
     allow: tuple[str, ...],
     show: Callable[[Seen], None],
     leash: Leash | None,
+    sharing: Sharing | None,
 ) -> Driver:
     """Make the driver of a run. what: the assistant's name, or the words of a command."""
     around = table.for_another(os.environ)
     if isinstance(what, str):
         dialect = headless.of(what)
         return drive.Driver(
-            own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show, leash=leash
-        )
+            own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show, leash=leash,
+            sharing=sharing,
+        )  # fmt: skip
     from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
 
-    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show, leash=leash)
+    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show, leash=leash, sharing=sharing)
 
 
 def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:
@@ -250,7 +261,32 @@ def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspa
     return workspace(there, space.settings, caller._replace(cwd=there.root), word)
 
 
-def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: str | None, host: str | None) -> str:
+def _sharing(own: Workspace, run_id: str) -> Sharing:
+    from loomctl.drive.sharing import Sharing  # it loads all of git's
+
+    return Sharing(own, run_id, None)
+
+
+def _bring(space: Workspace, named: str, *, as_json: bool) -> None:
+    """Have a run here as its remote has it, which may not know it yet. named: by its whole id where it is not here."""
+    from loomctl.handoff import share
+
+    known = [one for one in space.store.run_ids() if named in (one, space.store.handle(one))]
+    if known or ids.is_fit(named):
+        for note in share.bring(space, known[0] if known else named).notes:
+            if not as_json:
+                output.note(note)
+
+
+def _meant(
+    space: Workspace,
+    work: tuple[str, ...],
+    workflow: str | None,
+    key: str | None,
+    host: str | None,
+    *,
+    take_over: bool = False,
+) -> str:
     """Give the run that is meant; words that name none, a workflow or a key begin one, if the key has none open.
 
     host: the assistant, without which none is begun; None for a command.
@@ -261,6 +297,8 @@ def _meant(space: Workspace, work: tuple[str, ...], workflow: str | None, key: s
         assert run_id is not None  # to_read raises instead
         if drive.over(space, run_id) is not None:
             return run_id
+        if take_over:
+            leases.take_from_elsewhere(space, run_id)
         if space.caller.host == TERMINAL and not run_notes.is_known(run_id, space.store.folder):
             from loomctl.flow import resume  # seldom, as is a start
 

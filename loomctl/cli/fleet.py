@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import table
+from loomctl.kit import git, package
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, LoomError
 from loomctl.kit.text.fences import counted
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from loomctl.fleet.port import Queue
     from loomctl.fleet.work import Supervisor
     from loomctl.runs.project import Workspace
+
+
+QUEUE = "LOOM_QUEUE"
+"""In the environment: the queue that machines share. No assistant gets it, for a password stands in it."""
 
 
 class Fleet(NamedTuple):
@@ -70,7 +76,7 @@ def _postgres() -> ModuleType:
 
 def queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option that names a queue of many machines."""
-    words = {"metavar": "URL", "envvar": "LOOM_QUEUE", "help": "The queue that machines share: postgresql://…"}
+    words = {"metavar": "URL", "envvar": QUEUE, "help": "The queue that machines share: postgresql://…"}
     return click.option("--queue", **words)(command)  # type: ignore[arg-type]
 
 
@@ -88,7 +94,7 @@ def fleet_command(context: click.Context) -> int:
       loomctl fleet
     """
     if context.invoked_subcommand is None:
-        return int(context.invoke(status, queue=os.environ.get("LOOM_QUEUE"), watch=False, as_json=False) or 0)
+        return int(context.invoke(status, queue=os.environ.get(QUEUE), watch=False, as_json=False) or 0)
     return EXIT_OK
 
 
@@ -139,7 +145,7 @@ def add(
     fleet = opened(queue)
     person.must_decide(fleet.space, "fleet add", *work)
     told = []
-    for one in adding.add(fleet.space, fleet.queue, fleet.repository, orders, host=host):
+    for one in adding.add(fleet.space, fleet.queue, fleet.repository, orders, host=host, travels=fleet.travels):
         told.append({**one.row.to_dict(), "created": one.created})
         if not as_json:
             output.text(f"{one.row.handle}  {'' if one.created else 'open already: '}{one.row.goal}")
@@ -172,9 +178,14 @@ def work(slots: int, max_cost: float | None, allow: tuple[str, ...], until_idle:
     fleet = opened(queue)
     person.must_decide(fleet.space, "fleet work")
     more = [word for one in allow for word in ("--allow", one)]
+    more += ["--share", "--take-over"] if fleet.travels else []
+    more += ["--worktree"] if git.head(fleet.space.project.root).commit else []
+    look = [sys.executable, "-I", package.MAIN, "fleet", "look"] if fleet.travels else []
     limits = Limits(cost=max_cost)
+    if queue:
+        os.environ[QUEUE] = queue  # for what looks at the remote, where a command line would show it
     limit = float(os.environ.get("LOOM_FLEET_LIMIT", "") or LIMIT)
-    orders = Orders(slots, limits, limit, more, until_idle)
+    orders = Orders(slots, limits, limit, more, until_idle, look)
     worker = Supervisor(fleet.space, fleet.queue, orders, environ=table.for_another(os.environ), tell=output.note)
     with _signals(worker):
         return worker.work()
@@ -328,6 +339,17 @@ def clean(dry_run: bool, queue: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
+@fleet_command.command(hidden=True)
+@queue_option
+def look(queue: str | None) -> int:
+    """Look once at the remote for what waits."""
+    from loomctl.fleet import mend
+
+    fleet = opened(queue)
+    mend.look_there(fleet.space, fleet.queue)
+    return EXIT_OK
+
+
 @fleet_command.command()
 @click.option("--dry-run", is_flag=True, help="Say what differs; mend nothing.")
 @queue_option
@@ -375,6 +397,6 @@ def rebuild(queue: str | None, as_json: bool) -> int:
     from loomctl.fleet import mend
 
     fleet = opened(queue, note=False)
-    number = mend.rebuild(fleet.space, fleet.queue, fleet.repository)
+    number = mend.rebuild(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
     output.answer({"runs": number}, [f"Loom: made the fleet's queue from {counted(number, 'run')}"], as_json=as_json)
     return EXIT_OK

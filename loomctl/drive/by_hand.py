@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loomctl.drive.process import Order, Worker
     from loomctl.drive.rules import Stand
     from loomctl.drive.seen import Seen
+    from loomctl.drive.sharing import Sharing
     from loomctl.drive.watch import Limits, Watch
     from loomctl.flow.commands.run_commands import Pending
     from loomctl.runs.project import Workspace
@@ -91,11 +92,13 @@ class ByHand(Driver):
         environ: Mapping[str, str],
         show: Callable[[Seen], None] = lambda _: None,
         leash: Leash | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._command = Command(words)
         super().__init__(
-            space, run_id, BY_HAND, self._command, limits, word=word, environ=environ, show=show, leash=leash
-        )
+            space, run_id, BY_HAND, self._command, limits, word=word, environ=environ, show=show, leash=leash,
+            sharing=sharing,
+        )  # fmt: skip
         self._around = dict(environ)
         self._step: _Step | None = None
         self._repair = ("", "")  # the stage, and what was not as it must be

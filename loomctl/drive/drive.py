@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from loomctl.drive.dialect import Dialect
     from loomctl.drive.leash import Leash
+    from loomctl.drive.sharing import Sharing
     from loomctl.drive.signs import Sign
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
@@ -77,11 +78,12 @@ class Driver:
         allow: tuple[str, ...] = (),
         show: Callable[[Seen], None] = lambda _: None,
         leash: Leash | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         self._space, self._run_id, self._host, self._dialect = space, run_id, host, dialect
         self._limits, self._word, self._allow, self._show = limits, word, allow, show
         self._environ = environ
-        self._saving = Saving(space, run_id)
+        self._saving = Saving(space, run_id, sharing)
         self.asked = Asked(space.local.folder, run_id, str(space.caller.session_id), self._saving.break_off, leash)
         self._account = Account(space.local.folder, run_id, space.caller.session_id, tells_cost=dialect.TELLS_COST)
         self._began = time.monotonic()
@@ -109,6 +111,8 @@ class Driver:
             verdict = self.asked.verdict() or verdict
         finally:
             self._give_back(verdict)
+        if verdict.kind not in ("held", "leash"):
+            self._notes += self._saving.finish()
         return self._ended(verdict)
 
     def _ended(self, verdict: Verdict) -> Ended:
@@ -365,7 +369,7 @@ class Driver:
             while worker.lives() and time.monotonic() < until:
                 self._heed(worker.lines(0.1), watch)
             self._heed(worker.rest(), watch)
-        killed = worker.end(self._spared() if why in ("", "lingers") else ())
+        killed = worker.end((*self._saving.pids, *(self._spared() if why in ("", "lingers") else ())))
         if why:
             launcher_files.excuse(self._space.local.folder, time.time() - (time.monotonic() - watch.began))
         return killed

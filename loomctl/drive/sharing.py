@@ -25,7 +25,7 @@ class Sharing:
 
     def __init__(self, space: Workspace, run_id: str, remote: str | None) -> None:
         self._space, self._run_id, self._remote = space, run_id, remote
-        self._child, self._said = 0, -1
+        self.pid, self._said = 0, -1
         self._sent: int | None = None
         self.elsewhere = ""  # why another machine has the run, once that is known
         self.trouble = ""  # of the last sending
@@ -51,17 +51,17 @@ class Sharing:
 
     def let_be(self) -> None:
         """End what is under way: what was sent before stands."""
-        if self._child:
+        if self.pid:
             with suppress(ProcessLookupError):
-                os.killpg(self._child, signal.SIGKILL)
+                os.killpg(self.pid, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(self._child, 0)
+                os.waitpid(self.pid, 0)
             self._close("-it was cut off")
 
     def _begin(self) -> None:
         self._said, says = os.pipe()
-        self._child = os.fork()
-        if self._child == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             try:
                 os.setsid()
                 nothing = os.open(os.devnull, os.O_RDWR)
@@ -74,19 +74,19 @@ class Sharing:
 
     def _heard(self, wait: float = 0.0) -> bool:
         """Tell whether no sending is under way, having heard what the last one said."""
-        if not self._child:
+        if not self.pid:
             return True
         if not select.select([self._said], [], [], wait)[0]:
             return False
         said = os.read(self._said, _LONGEST).decode("utf-8", "replace")
         with suppress(ChildProcessError):
-            os.waitpid(self._child, 0)
+            os.waitpid(self.pid, 0)
         self._close(said or "-it ended without a word")
         return True
 
     def _close(self, said: str) -> None:
         os.close(self._said)
-        self._child, self._said = 0, -1
+        self.pid, self._said = 0, -1
         kind, why = said[:1], said[1:]
         self.trouble = why if kind == "-" else ""
         self.elsewhere = why if kind == "!" else self.elsewhere

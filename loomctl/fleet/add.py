@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.fleet import runs
 from loomctl.fleet.model import MIDDLE, PRIORITIES
 from loomctl.flow import start
+from loomctl.handoff import share
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import one_line
@@ -40,8 +41,12 @@ class Added(NamedTuple):
     created: bool
 
 
-def add(space: Workspace, queue: Queue, repository: str, orders: Iterable[Order], *, host: str) -> Iterator[Added]:
+def add(
+    space: Workspace, queue: Queue, repository: str, orders: Iterable[Order], *, host: str, travels: bool = False
+) -> Iterator[Added]:
     """Begin runs, or find those of their keys, and offer them. Raises as starting a run does, and BAD_ORDER.
+
+    travels: they are sent to the remote before; raises as a push does.
 
     Each order is done before the next: what was added stays where a later one is refused, and with keys the same list
     can be given again.
@@ -55,7 +60,8 @@ def add(space: Workspace, queue: Queue, repository: str, orders: Iterable[Order]
         state = begun.run.state
         if not begun.created and not runs.is_in(state):
             state = runs.mark(space, begun.run.run_id, **place)
-        row = runs.row_of(state, repository)
+        commit = share.send(space, begun.run.run_id) if travels else ""
+        row = runs.row_of(state, repository, commit=commit)
         queue.offer([row])
         yield Added(row, begun.created)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.fleet import runs
 from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, OVER, PAUSED, STATES, WAITS
+from loomctl.handoff import share
 from loomctl.kit.errors import LoomError
 
 if TYPE_CHECKING:
@@ -45,6 +46,23 @@ class Look:
             return None
         self._seen[row.run_id] = stamp
         return now(self._space, state, row.lane.repository) if runs.is_in(state) else None
+
+
+def look_there(space: Workspace, queue: Queue) -> int:
+    """Offer those that changed on the remote since they were read; gives how many are news.
+
+    Raises QUEUE_GONE, and as a remote does.
+    """
+    every = queue.rows(HELD_BACK)
+    there = share.listed(space) if every else {}
+    found = []
+    for row in every:
+        commit = there.get(row.run_id, row.commit)
+        if commit != row.commit:
+            share.bring(space, row.run_id, code=False)
+            state = space.store.read_state(row.run_id)
+            found.append(now(space, state, row.lane.repository)._replace(commit=commit))
+    return queue.offer(found)
 
 
 def now(space: Workspace, state: State, repository: str) -> Row:
@@ -102,8 +120,13 @@ def mend(queue: Queue, found: Sequence[Difference], rows: Sequence[Row]) -> None
     queue.drop([one.run_id for one in found if not one.state])
 
 
-def rebuild(space: Workspace, queue: Queue, repository: str) -> int:
-    """Make the queue anew from the runs that are not over; gives how many are in it."""
+def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = False) -> int:
+    """Make the queue anew from the runs that are not over; gives how many are in it.
+
+    travels: those of the remote, too.
+    """
+    for run_id in share.listed(space) if travels else ():
+        share.bring(space, run_id, code=False)
     rows = [row for state in runs.of_store(space) if (row := now(space, state, repository)).state not in OVER]
     queue.clear()
     queue.offer(rows)

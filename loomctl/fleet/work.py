@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _TICK = 0.2  # seconds between two looks where nothing is said
 _EAGER = 0.5  # seconds between two signs while costs change
 _LOOKS = 2.0  # seconds between two looks at what waits
+_LOOKS_THERE = 5.0  # seconds between two looks at the remote
 _CLAIMS = 0.5  # seconds until it is asked again for work, where there was none
 _WAIT = 30.0  # seconds that a drive may wait for a time by itself
 _BLOCK, _LONGEST, _LAST_WORDS = 1 << 16, 8 << 20, 4000  # bytes
@@ -57,7 +58,8 @@ _BLOCK, _LONGEST, _LAST_WORDS = 1 << 16, 8 << 20, 4000  # bytes
 class Orders(NamedTuple):
     """What a worker does. slots: runs at once; limit: seconds without a sign after which it counts as dead.
 
-    more: words for each `loomctl drive`; until_idle: it ends where nothing goes on without a person.
+    more: words for each `loomctl drive`; until_idle: it ends where nothing goes on without a person; look: a command
+    that looks at what waits and changes elsewhere.
     """
 
     slots: int
@@ -65,6 +67,7 @@ class Orders(NamedTuple):
     limit: float = LIMIT
     more: Sequence[str] = ()
     until_idle: bool = False
+    look: Sequence[str] = ()
 
 
 class _Drive:
@@ -165,7 +168,8 @@ class Supervisor:
         self._look = mend.Look(space, queue)
         self._drains = self._stops = False
         self._signed = self._heard = time.monotonic()
-        self._next = {"sign": 0.0, "claim": 0.0, "look": 0.0, "reap": 0.0}
+        self._next = dict.fromkeys(("sign", "claim", "look", "look there", "reap"), 0.0)
+        self._looker: subprocess.Popen[bytes] | None = None
         self._has_news = self._is_spent = False
         self._trouble = ""
 
@@ -203,10 +207,15 @@ class Supervisor:
                     self._reap()
                 if self._is_due("look", _LOOKS, now):
                     self._try(self._look.again)
+                if self._orders.look and self._is_due("look there", _LOOKS_THERE, now):
+                    self._look_there()
                 self._claim(now, selector)
                 if not self._drives and not self._over and (self._drains or self._is_spent or self._is_idle()):
                     break
                 self._listen(selector)
+        if self._looker is not None:
+            self._looker.kill()
+            self._looker.wait()
         self._try(lambda: self._queue.leave(self.me))
         return ON_INTERRUPT if self._stops else EXIT_LIMIT if self._is_spent else EXIT_OK
 
@@ -281,6 +290,16 @@ class Supervisor:
     def _reap(self) -> None:
         for row in self._try(lambda: self._queue.reap(self._orders.limit)) or ():
             self._tell(f"{row.handle}: offered again, for its worker on {row.machine} gave no sign")
+
+    def _look_there(self) -> None:
+        """Look at the remote in a process beside: it may be slow, and signs may not wait for it."""
+        if self._looker is not None and self._looker.poll() is None:
+            return
+        with contextlib.suppress(OSError):
+            nothing = subprocess.DEVNULL
+            self._looker = subprocess.Popen(
+                self._orders.look, cwd=self._space.project.root, stdin=nothing, stdout=nothing, stderr=nothing
+            )
 
     # ---- Runs.
 

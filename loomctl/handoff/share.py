@@ -30,10 +30,10 @@ class Brought(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def bring(space: Workspace, run_id: str, named: str | None = None) -> Brought:
-    """Have a run's state and code here as the remote has them, unless what is here goes on from that.
+def bring(space: Workspace, run_id: str, named: str | None = None, *, code: bool = True) -> Brought:
+    """Have a run's state here as the remote has it, and its code in its worktree, unless what is here goes on from it.
 
-    Its worktree is made anew where the code there is another's. Raises as a pull does.
+    code: False leaves that for another time. Raises as a pull does.
     """
     desk = Desk(space, named)
     theirs = desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id)
@@ -43,24 +43,32 @@ def bring(space: Workspace, run_id: str, named: str | None = None) -> Brought:
     notes = list(pulled.notes)
     if pulled.saved:
         notes.append(f"What was here stays as {space.store.handle(pulled.saved)}")
-    if pulled.kind not in (pull.NOTHING, pull.AHEAD):
-        notes += _code(desk, run_id)
+    if code:
+        notes += _code(desk, run_id, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
     return Brought(theirs, notes)
 
 
-def _code(desk: Desk, run_id: str) -> Sequence[str]:
-    """Put the remote's code of a run into its worktree."""
-    space = desk.space
-    theirs = desk.repository.list_runs(desk.remote, below=work.WORK, run_id=run_id).get(run_id)
+def _code(desk: Desk, run_id: str, *, is_new: bool) -> Sequence[str]:
+    """Put the remote's code of a run into its worktree. is_new: whatever stands there, for the state came just now."""
+    space, repo = desk.space, desk.repository
+    theirs = repo.list_runs(desk.remote, below=work.WORK, run_id=run_id).get(run_id)
     if theirs is None:
         return ()
     branch = worktrees.branch_of(space.store.handle(run_id))
-    place = worktrees.place_of(desk.repository, branch)
+    place, here = worktrees.place_of(repo, branch), repo.commit_of(work.WORK + run_id)
     if place and os.path.isdir(place):
+        if here == theirs or (here is not None and not is_new and repo.is_ancestor(theirs, here)):
+            return ()
         _save(space, run_id, place)
     worktrees.remove(space, run_id, branch)
     place = work_restore.check_place(desk, run_id, place or worktrees.default_place(space, run_id))
     return work_restore.put_back(desk, run_id, theirs, place).notes
+
+
+def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
+    """List the remote's runs with their commits. Raises as a remote does."""
+    desk = Desk(space, named)
+    return desk.repository.list_runs(desk.remote)
 
 
 def _save(space: Workspace, run_id: str, place: str) -> None:

@@ -191,6 +191,20 @@ def release_by_hand(space: Workspace, run_id: str) -> Released | None:
     return done[0]
 
 
+def take_from_elsewhere(space: Workspace, run_id: str) -> None:
+    """Give a run's lease up that a `loomctl drive` on another machine holds: whoever calls knows that it is gone."""
+    from loomctl.runs.machine import drivers
+
+    def change(state: State) -> tuple[State, list[Event]]:
+        found = lease.holder(state)
+        if found is None or found.host != drivers.HOST or drivers.is_here(space.local.folder, run_id, found):
+            return state, []
+        told = {"epoch": found.epoch, "reason": "taken_over", "from": lease.brief(found)}
+        return lease.released(state, clock.now()), [Event("lease.released", told, space.caller.session_id)]
+
+    space.store.writing(write_rules.BESIDE).update(run_id, change)
+
+
 def give_up(space: Workspace, run_id: str) -> None:
     """Give a run up that the caller's session drove until it took up another; what fails is no trouble of that one."""
     session_id = space.caller.session_id

@@ -39,7 +39,7 @@ case ${APART-},$NOTES in
 1,*/${LOOM_DRIVEN%% *} | ,*) ;;
 *) NOTES=$NOTES/${LOOM_DRIVEN%% *} && mkdir -p "$NOTES/left" ;;
 esac
-step() { sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' ".loom/runs/${LOOM_DRIVEN%% *}/state.json"; }
+step() { sed -n 's/^ "current_step": "\\(.*\\)".*/\\1/p' "${STORE-.}/.loom/runs/${LOOM_DRIVEN%% *}/state.json"; }
 """
 
 # It notes that it begins, and looks for earlier attempts that still live, and for what they left behind.
@@ -72,6 +72,7 @@ _WORK = """
 while [ -e "$NOTES/hold" ]; do sleep 0.05; done
 sleep "${PACE-0}"
 step >>"$NOTES/begun"
+[ -z "${WRITES-}" ] || step >>"$WRITES"
 echo "It is done." | loomctl done --outcome succeeded
 """
 
