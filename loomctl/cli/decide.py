@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from loomctl.cli import answer, command_line, output, person, step
+from loomctl.cli.carried import carried
 from loomctl.cli.command_line import branch_option, json_option, run_argument
 from loomctl.flow import decide, stop
 from loomctl.flow.commands import command_steps, evidence_commands
@@ -62,10 +63,11 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
       loomctl approve --by Ada --note "the figures are right"
     """
     space = command_line.space()
-    run_id = _meant(space, run, "approve")
-    person.must_decide(space, "approve", space.store.handle(run_id))
     later = command_line.in_a_body() and not as_json
-    driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
+    with carried(space, run):
+        run_id = _meant(space, run, "approve")
+        person.must_decide(space, "approve", space.store.handle(run_id))
+        driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
         output.prose(
             f"Loom: the user decided: {_decided(driven.ended, 'approved')}. `loomctl next` shows what is next."
@@ -93,9 +95,10 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject --reason "the migration cannot be undone"
     """
     space = command_line.space()
-    run_id = _meant(space, run, "reject")
-    person.must_decide(space, "reject", space.store.handle(run_id))
-    driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
+    with carried(space, run):
+        run_id = _meant(space, run, "reject")
+        person.must_decide(space, "reject", space.store.handle(run_id))
+        driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
 
 
@@ -118,9 +121,10 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
     space = command_line.space()
-    run_id = _meant(space, run, "choose LABEL")
-    person.must_decide(space, "choose", label, space.store.handle(run_id))
-    driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
+    with carried(space, run):
+        run_id = _meant(space, run, "choose LABEL")
+        person.must_decide(space, "choose", label, space.store.handle(run_id))
+        driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
 
@@ -155,7 +159,9 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     if driven.move.kind == "step":
         holder = lease.holder(driven.run.state)
         is_own = holder is not None and holder.host == TERMINAL
-        lines.append("To go on: loomctl next" if is_own else "Tell the assistant: go on")
+        is_fleets = bool(driven.run.state.get("fleet"))
+        onward = "The fleet's workers go on with it" if is_fleets else "Tell the assistant: go on"
+        lines.append("To go on: loomctl next" if is_own else onward)
     output.prose("\n".join(lines))
     return EXIT_OK
 

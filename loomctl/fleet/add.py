@@ -53,7 +53,7 @@ def add(
     """
     for order in orders:
         after = tuple(find.run_to_read(space, one) for one in order.after)
-        place = runs.entry(host=host, priority=order.priority, after=after)
+        place = runs.entry(host=host, priority=order.priority, after=after, shared=travels)
         begun = start.start(
             space, order.work, workflow=order.workflow, key=order.key, later=True, more={runs.KEY: place}
         )

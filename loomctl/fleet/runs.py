@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 KEY = "fleet"
-"""Of a state: `{priority, after, host, added_at, paused?, failed?, again?}`. A run is in the fleet while it has it.
+"""Of a state: `{priority, after, host, added_at, shared?, paused?, failed?, again?}`. In the fleet while it has it.
 
-failed: `{kind, why, at}` of what the state does not tell otherwise; again: whoever retried or resumed it means it to go
+shared: several machines may drive it, and its remote has it; failed: `{kind, why, at}` of what the state does not tell otherwise; again: whoever retried or resumed it means it to go
 on, though it failed or is paused; gone with the next drive's end.
 """
 _LONG, _GOAL = 300, 120
@@ -45,9 +45,10 @@ _ASKED_TO_END = ("stopped", "leash")  # how a drive ends that was asked to
 HELD_FOR = 60.0  # seconds after which a run that somebody else drives is looked at again
 
 
-def entry(*, host: str, priority: int = MIDDLE, after: Sequence[str] = ()) -> dict[str, Any]:
+def entry(*, host: str, priority: int = MIDDLE, after: Sequence[str] = (), shared: bool = False) -> dict[str, Any]:
     """Give what makes a run one of the fleet."""
-    return {"priority": priority, "after": [*after], "host": host, "added_at": clock.now()}
+    made = {"priority": priority, "after": [*after], "host": host, "added_at": clock.now()}
+    return {**made, "shared": True} if shared else made
 
 
 def is_in(state: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from loomctl.handoff import pull, push, repository, work, work_restore, worktree
 from loomctl.handoff.handoff import Desk
 from loomctl.kit.errors import LoomError
 from loomctl.runs import project
+from loomctl.runs.machine import run_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,10 @@ def bring(space: Workspace, run_id: str, named: str | None = None, *, code: bool
     theirs = desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id)
     if theirs is None:
         return Brought("")
+    was_known = run_notes.is_known(run_id, space.store.folder)
     pulled = pull.pull(desk, run_id, theirs, keep=pull.TOOK_THEIRS)
+    if was_known:  # its user took it up here, and goes on with it
+        run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
     notes = list(pulled.notes)
     if pulled.saved:
         notes.append(f"What was here stays as {space.store.handle(pulled.saved)}")
