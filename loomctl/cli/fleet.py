@@ -14,10 +14,10 @@ from loomctl.cli import command_line, output, person
 from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
-from loomctl.hosts import table
+from loomctl.hosts import headless, table
 from loomctl.kit import git, package
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, LoomError
-from loomctl.kit.text.fences import counted
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.text.fences import counted, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 
+EACH = 3  # of an assistant at once: more of them meet their account's limits, and wait
 QUEUE = "LOOM_QUEUE"
 """In the environment: the queue that machines share. No assistant gets it, for a password stands in it."""
 
@@ -142,6 +143,7 @@ def add(
         orders = adding.listed(os.path.abspath(source), usual)
     else:
         orders = [adding.checked(usual._replace(work=one), "WORK") for one in work]
+    headless.of(host)
     fleet = opened(queue)
     person.must_decide(fleet.space, "fleet add", *work)
     told = []
@@ -154,41 +156,107 @@ def add(
     return EXIT_OK
 
 
+class _PerHost(click.ParamType[tuple[str, int]]):
+    """A number, or an assistant's own: `3`, `codex=1`."""
+
+    name = "[HOST=]N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, _, number = str(value).rpartition("=")
+        if not (number.isascii() and number.isdigit() and 0 < int(number) < 10_000) or (
+            host and host not in table.HOSTS
+        ):
+            self.fail(
+                f"{one_line(str(value), 60)!r} is neither a number nor an assistant's, such as codex=1", param, ctx
+            )
+        return host, int(number)
+
+
 @fleet_command.command()
 @click.option("-j", "slots", type=click.IntRange(1, 64), default=1, show_default=True, help="So many runs at once.")
 @click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="End at this cost of all.")
+@click.option(
+    "--per-host",
+    type=_PerHost(),
+    multiple=True,
+    default=[("", EACH)],
+    show_default=str(EACH),
+    help="So many of one assistant at once, in the whole queue: they share an account.",
+)
+@click.option("--most", type=click.IntRange(min=1), metavar="N", help="So many at once in the whole queue.")
+@click.option("--most-here", type=click.IntRange(min=1), metavar="N", help="So many at once of this repository.")
 @click.option("--allow", metavar="RULE", multiple=True, help="Let each assistant do this too.")
 @click.option("--until-idle", is_flag=True, help="End where nothing goes on without a person.")
 @queue_option
-def work(slots: int, max_cost: float | None, allow: tuple[str, ...], until_idle: bool, queue: str | None) -> int:
+def work(
+    slots: int,
+    max_cost: float | None,
+    per_host: tuple[tuple[str, int], ...],
+    most: int | None,
+    most_here: int | None,
+    allow: tuple[str, ...],
+    until_idle: bool,
+    queue: str | None,
+) -> int:
     """Work on the fleet's runs: start assistants, watch them, and end them.
 
-    It goes on with what you approve and add meanwhile. Ctrl-C ends it after each run's step, a second one now.
+    It goes on with what you approve and add meanwhile. Each run has a git worktree of its own. Ctrl-C ends it after
+    each run's step, a second one now.
 
     Exit codes: 0 you ended it or it is idle, 10 the cost is reached, 130 after a second Ctrl-C.
 
     \b
     Examples:
-      loomctl fleet work -j 4
-      loomctl fleet work -j 4 --max-cost 100
+      loomctl fleet work -j 3
+      loomctl fleet work -j 8 --per-host 8 --max-cost 100
     """
-    from loomctl.fleet.model import LIMIT, Limits
+    from loomctl.fleet.model import Limits
     from loomctl.fleet.work import Orders, Supervisor
 
     fleet = opened(queue)
     person.must_decide(fleet.space, "fleet work")
-    more = [word for one in allow for word in ("--allow", one)]
-    more += ["--share", "--take-over"] if fleet.travels else []
-    more += ["--worktree"] if git.head(fleet.space.project.root).commit else []
-    look = [sys.executable, "-I", package.MAIN, "fleet", "look"] if fleet.travels else []
-    limits = Limits(cost=max_cost)
-    if queue:
+    hosts = dict(per_host)
+    limits = Limits(
+        most, most_here, {name: number for name, number in hosts.items() if name}, hosts.get("", EACH), max_cost
+    )
+    more = ["--share", "--take-over"] if fleet.travels else []
+    if git.head(fleet.space.project.root).commit:
+        more.append("--worktree")
+    elif slots > 1:
+        output.note("Loom: the project has no commit to make worktrees from, so all runs work in the same folder")
+    look: list[str] = []
+    if queue and fleet.travels:
         os.environ[QUEUE] = queue  # for what looks at the remote, where a command line would show it
-    limit = float(os.environ.get("LOOM_FLEET_LIMIT", "") or LIMIT)
-    orders = Orders(slots, limits, limit, more, until_idle, look)
-    worker = Supervisor(fleet.space, fleet.queue, orders, environ=table.for_another(os.environ), tell=output.note)
+        look = [sys.executable, "-I", package.MAIN, "fleet", "look"]
+    rules = [word for one in allow for word in ("--allow", one)]
+    own = dict.fromkeys(headless.that_take_rules(), rules)
+    orders = Orders(slots, limits, _limit(), more, own, until_idle, look, headless.that_tell_costs())
+    environ = {name: value for name, value in table.for_another(os.environ).items() if name != QUEUE}
+    worker = Supervisor(fleet.space, fleet.queue, orders, environ=environ, tell=output.note)
     with _signals(worker):
         return worker.work()
+
+
+def _limit() -> float:
+    """Give after how many seconds without a sign a worker counts as dead. Raises BAD_LIMIT."""
+    from loomctl.fleet.model import LIMIT
+
+    said = os.environ.get("LOOM_FLEET_LIMIT", "")
+    try:
+        limit = float(said or LIMIT)
+    except ValueError:
+        limit = 0.0
+    if not 2 <= limit <= 3600:
+        what, why = (
+            "LOOM_FLEET_LIMIT is no number of seconds that can be used",
+            "it is 2 to 3600, the same for all workers",
+        )
+        raise LoomError(
+            "BAD_LIMIT", what, where=said[:40], why=why, hint="unset LOOM_FLEET_LIMIT", exit_code=EXIT_USAGE
+        )
+    return limit
 
 
 @contextmanager

@@ -144,7 +144,9 @@ class Driver:
         ended = Event("drive.ended", {"code": verdict.code, "kind": verdict.kind, "why": verdict.why}, session_id)
         noted = {**ended.properties, "why": masked_line(verdict.why, driving.LONGEST), "at": at}
         if until:  # it is driven again, and its failures count on
-            noted |= {"until": until} | ({"tries": self._tries._asdict()} if any(self._tries) else {})
+            noted |= {"until": until, "cause": verdict.cause or "retry"} | (
+                {"tries": self._tries._asdict()} if any(self._tries) else {}
+            )
 
         def change(state: State) -> tuple[State, list[Event]]:
             if verdict.code == rules.LIMIT or until:
@@ -223,7 +225,7 @@ class Driver:
         longest += [] if self._limits.time is None else [self._began + self._limits.time - time.monotonic()]
         if until - time.time() > min(longest):
             why = f"{verdict.why or 'the step is tried again'}; the time to go on is {clock.stamp(until)}"
-            return Verdict(rules.WAITS, why, "time", until=until)
+            return Verdict(rules.WAITS, why, "time", until=until, cause=verdict.kind)
         self._look(None, "waiting", {"until": clock.stamp(until), "class": verdict.kind, "why": verdict.why})
         over = time.monotonic() - verdict.until if verdict.until < 0 else math.inf  # whatever the clock does
         while time.time() < until and time.monotonic() < over:

@@ -90,7 +90,8 @@ class Verdict(NamedTuple):
     """What is done now.
 
     code: None to go on, else the exit code; why: a sentence; until: wait for this time before it, since 1970, or for
-    so many seconds where it is less than 0; anew: in a new conversation; asks: the run is to wait for its user.
+    so many seconds where it is less than 0; anew: in a new conversation; asks: the run is to wait for its user; cause:
+    of the wait for a time at which a drive ends, in a word.
     """
 
     code: int | None
@@ -100,6 +101,7 @@ class Verdict(NamedTuple):
     anew: bool = False
     asks: bool = False
     tries: Tries = Tries()
+    cause: str = ""
 
 
 def stand(state: Mapping[str, Any], not_before: float = 0.0, *, capped: bool = False) -> Stand:

@@ -97,7 +97,7 @@ class Limits(NamedTuple):
     fleet: int | None = None
     here: int | None = None
     per_host: Mapping[str, int] = {}
-    each: int | None = 3
+    each: int | None = None
     cost: float | None = None
 
     def of_host(self, host: str) -> int | None:

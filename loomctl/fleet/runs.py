@@ -20,7 +20,7 @@ from loomctl.fleet.model import (
     Row,
 )
 from loomctl.kit import clock, digests
-from loomctl.kit.errors import EXIT_HELD, EXIT_OK, EXIT_WAITS, LoomError
+from loomctl.kit.errors import EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.model import driving, standing
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 KEY = "fleet"
 """Of a state: `{priority, after, host, added_at, shared?, paused?, failed?, again?}`. In the fleet while it has it.
 
-shared: several machines may drive it, and its remote has it; failed: `{kind, why, at}` of what the state does not tell otherwise; again: whoever retried or resumed it means it to go
-on, though it failed or is paused; gone with the next drive's end.
+shared: several machines may drive it, and its remote has it; failed: `{kind, why, at}` of what the state does not tell
+otherwise; again: whoever retried or resumed it means it to go on, though it failed or is paused; gone with the next
+drive's end.
 """
 _LONG, _GOAL = 300, 120
 _ASKED_TO_END = ("stopped", "leash")  # how a drive ends that was asked to
@@ -107,8 +108,8 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
             return row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
     code = ended.get("code", EXIT_OK)
     if ended and kind not in _ASKED_TO_END and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
-        if kind in ("cost", "turns", "time", "limit"):
-            return row._replace(state=WAITS, kind="limit", why=why, command=f"loomctl fleet retry {row.handle}")
+        if code == EXIT_LIMIT:  # of its user's; the fleet's own is looked at before each claim
+            return row
         return row._replace(state=FAILED, kind=kind, why=why, command=retry)
     if code == EXIT_WAITS and kind in ("denied", "trust", "question", "approval", "stuck"):
         command = {"trust": "loomctl trust"}.get(kind, "loomctl drive")
@@ -117,7 +118,7 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
     later = next((one for one in standing.waiting(state, now=now) if one.kind == standing.TIME), None)
     until = max(until, clock.seconds_of(later.until) if later is not None else 0)
     if until > clock.seconds_of(now):
-        return row._replace(state=LATER, not_before=float(until), kind="time", why=why)
+        return row._replace(state=LATER, not_before=float(until), kind=str(ended.get("cause") or "retry"), why=why)
     return row
 
 

@@ -41,7 +41,7 @@ from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from loomctl.fleet.port import Queue
     from loomctl.runs.project import Workspace
@@ -58,16 +58,19 @@ _BLOCK, _LONGEST, _LAST_WORDS = 1 << 16, 8 << 20, 4000  # bytes
 class Orders(NamedTuple):
     """What a worker does. slots: runs at once; limit: seconds without a sign after which it counts as dead.
 
-    more: words for each `loomctl drive`; until_idle: it ends where nothing goes on without a person; look: a command
-    that looks at what waits and changes elsewhere.
+    more: words for each `loomctl drive`; own: for those of an assistant besides; until_idle: it ends where nothing goes
+    on without a person; look: a command that looks at what waits and changes elsewhere; tell_costs: assistants that say
+    what they cost.
     """
 
     slots: int
     limits: Limits = Limits()
     limit: float = LIMIT
     more: Sequence[str] = ()
+    own: Mapping[str, Sequence[str]] = {}
     until_idle: bool = False
     look: Sequence[str] = ()
+    tell_costs: Collection[str] = ()
 
 
 class _Drive:
@@ -171,6 +174,7 @@ class Supervisor:
         self._next = dict.fromkeys(("sign", "claim", "look", "look there", "reap"), 0.0)
         self._looker: subprocess.Popen[bytes] | None = None
         self._has_news = self._is_spent = False
+        self._spent = 0.0
         self._trouble = ""
 
     # ---- What its user asks.
@@ -179,6 +183,8 @@ class Supervisor:
         """Claim no more and end each drive after its step; now where this is said again."""
         if self._drains:
             self.end()
+        elif self._drives:
+            self._tell("each run ends after its step; Ctrl-C again ends all now")
         self._drains = True
         self._signal(signal.SIGINT)
 
@@ -281,6 +287,7 @@ class Supervisor:
             if asked and asked != drive.asked:
                 drive.asked = asked
                 drive.signal(signal.SIGTERM if asked == CANCEL else signal.SIGINT)
+        self._spent = signed.spent
         most = self._orders.limits.cost
         if most is not None and signed.spent >= most and not self._is_spent:
             self._is_spent = True
@@ -327,7 +334,10 @@ class Supervisor:
     def _command(self, row: Row) -> list[str]:
         words = [sys.executable, "-I", package.MAIN, "drive", row.run_id, "--json", "--host", row.lane.host]
         words += ["--leash", f"{OF_LIMIT * self._orders.limit:.3f}s", "--max-wait", f"{_WAIT:.0f}s"]
-        return [*words, *self._orders.more]
+        most = self._orders.limits.cost
+        if most is not None and row.lane.host in self._orders.tell_costs:  # should no sign of it arrive in time
+            words += ["--max-cost", f"{row.cost + most - self._spent:.6f}"]
+        return [*words, *self._orders.more, *self._orders.own.get(row.lane.host, ())]
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         if self._drives:
@@ -366,12 +376,12 @@ class Supervisor:
             return self._failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
         row = runs.row_of(state, was.lane.repository)
         row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
-        kind, cause, why = (str(ended.get(key) or "") for key in ("kind", "cause", "why"))
+        kind, why = (str(ended.get(key) or "") for key in ("kind", "why"))
         if code == EXIT_HELD and row.state == QUEUED:
             later = time.time() + runs.HELD_FOR
             return row._replace(state=LATER, not_before=later, kind="held", why=why or "somebody else drives it")
-        if row.state == LATER and cause == "limit":
-            self._try(lambda: self._queue.hold(was.lane.host, row.not_before, why))
+        if row.state == LATER and row.kind == "limit":
+            self._try(lambda: self._queue.hold(was.lane.host, row.not_before, row.why))
         known = code in (EXIT_OK, EXIT_FINDINGS, EXIT_WAITS, EXIT_LIMIT, ON_INTERRUPT) and ended
         if row.state == QUEUED and not known and not (drive.is_lost or self._stops or code < 0):
             return self._failed(row, kind or "crash", drive.error or words or f"the drive ended with {code}")

@@ -33,7 +33,7 @@ from loomctl.fleet.table import Table
 
 REPOSITORY = "0123456789abcdef"
 LANE = Lane(REPOSITORY, "claude-code", "core")
-ANY = Limits(each=None)
+ANY = Limits()
 FIRST, SECOND = Worker("one", "alpha", 4), Worker("two", "beta", 4)
 Open = Callable[[str], Queue]
 
@@ -204,13 +204,13 @@ def test_limits_hold_for_the_fleet_the_repository_and_each_host(opens: Open) -> 
     codex = LANE._replace(host="codex")
     queue.offer([row(str(number)) for number in range(4)] + [row(f"c{number}", lane=codex) for number in range(4)])
     other.offer([row("x", lane=LANE._replace(repository="another"))])
-    three = Limits()
+    three = Limits(each=3)
     assert [claimed(queue, limits=three).lane.host for _ in range(6)].count("codex") == 3
     assert queue.claim(FIRST, three) is None
-    assert queue.claim(FIRST, Limits(per_host={"codex": 4}, here=6)) is None
-    assert queue.claim(FIRST, Limits(per_host={"codex": 4}, fleet=6)) is None
+    assert queue.claim(FIRST, Limits(each=3, per_host={"codex": 4}, here=6)) is None
+    assert queue.claim(FIRST, Limits(each=3, per_host={"codex": 4}, fleet=6)) is None
     assert other.claim(FIRST, three) is None  # one account serves all repositories
-    assert claimed(queue, limits=Limits(per_host={"codex": 4}, fleet=7, here=7)).lane == codex
+    assert claimed(queue, limits=Limits(each=3, per_host={"codex": 4}, fleet=7, here=7)).lane == codex
 
 
 def test_no_claim_once_the_cost_is_reached(queue: Queue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import signal
@@ -123,17 +124,14 @@ def test_whoever_has_the_remote_lets_a_waiting_run_go_on(machines: Machines) -> 
 
 
 def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
-    luck = random.Random(5)
-    alpha, beta = machines.all
+    luck, alpha = random.Random(5), machines.all[0]
     runs = alpha.add(6, luck, workflow="steps-4")
     working = {one: one.work(2) for one in machines.all}
     for _ in range(4):
         until(lambda: alpha.counts().get("done", 0) >= 0)
         victim = luck.choice(machines.all)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             working[victim].wait(LIMIT / 2)
-        except subprocess.TimeoutExpired:
-            pass
         working[victim].kill()
         working[victim].wait()
         working[victim] = victim.work(2)

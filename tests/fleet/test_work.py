@@ -216,6 +216,7 @@ def test_ctrl_c_ends_a_worker_after_each_step_and_twice_at_once(make: Make) -> N
     process = fleet.work(1)
     until(lambda: bool(fleet.alive()))
     process.send_signal(signal.SIGINT)
+    until(lambda: (fleet.root / "workers.log").read_text().count("again ends all now") == 2)
     process.send_signal(signal.SIGINT)
     done(process, 130)
     assert fleet.alive() == []

@@ -73,7 +73,7 @@ class Fleet(Driven):
         """Start a worker; what it says is added to `workers.log`."""
         with (self.root / "workers.log").open("ab") as log:
             process = subprocess.Popen(
-                [*self.command, "fleet", "work", "-j", str(slots), *words, *self.words],
+                [*self.command, "fleet", "work", "-j", str(slots), "--per-host", "99", *words, *self.words],
                 cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip

@@ -34,6 +34,16 @@ def of(host: str) -> Dialect:
     return cast("Dialect", importlib.import_module(f"loomctl.hosts.headless.{name}"))
 
 
+def that_tell_costs() -> frozenset[str]:
+    """Name the assistants that say what they cost."""
+    return frozenset(name for name in _KNOWN if of(name).TELLS_COST)
+
+
+def that_take_rules() -> frozenset[str]:
+    """Name the assistants that are told what they may do."""
+    return frozenset(name for name in _KNOWN if of(name).TAKES_RULES)
+
+
 def _not_driven(host: str) -> LoomError:
     row = table.HOSTS.get(host)
     what = f"Loom does not drive {row.title} yet" if row is not None else f"Loom cannot drive {host!r:.80}"

@@ -25,7 +25,10 @@ def begun(state: State, host: str, session_id: str | None, at: str) -> tuple[Sta
 
 
 def ended(state: State, session_id: str | None, how: Mapping[str, Any]) -> State:
-    """Note how a session's drive ended, unless another one has begun since. how: {code, kind, why, at, until?}."""
+    """Note how a session's drive ended, unless another one has begun since.
+
+    how: {code, kind, why, at, until?, cause?}; cause: of a wait for a time.
+    """
     known = as_object(state.get(KEY))
     return {**state, KEY: {**known, "ended": dict(how)}} if known.get("by") == session_id else state
 
