@@ -256,14 +256,18 @@ class Table:
     def find(self, name: str) -> list[Row]:
         """As `Queue` says."""
         beyond = f"{name}\U0010ffff"
-        words = (
-            f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND (run_id = ? OR handle = ? "
-            "OR (run_id >= ? AND run_id < ?) OR (handle >= ? AND handle < ?)) ORDER BY run_id LIMIT 100"
-        )
         with self._base.transaction(writes=False) as ask:
-            found = [self._of(ask, one) for one in ask(words, self._repository, *[name] * 3, beyond, name, beyond)]
-        whole = [one for one in found if name in (one.run_id, one.handle)]
-        return whole or found
+
+            def those(column: str, condition: str, *values: str) -> list[Row]:  # each by its own index
+                words = f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND {condition.format(column)} "
+                found = ask(f"{words} ORDER BY {column} LIMIT 100", self._repository, *values)
+                return [self._of(ask, one) for one in found]
+
+            by_name = those("run_id", "{} = ?", name) + those("handle", "{} = ?", name)
+            if not by_name:
+                begins = "{0} >= ? AND {0} < ?"
+                by_name = those("run_id", begins, name, beyond) + those("handle", begins, name, beyond)
+        return sorted({one.run_id: one for one in by_name}.values())
 
     def rows(self, states: Sequence[str], most: int | None = None) -> list[Row]:
         """As `Queue` says."""
