@@ -69,7 +69,7 @@ def report(run: str | None, target: str | None, with_files: bool, force: bool, a
             own = (space.store.folder, where.store.run_dir(run_id))
             _check_place(path, space.store.handle(run_id), own, with_files=with_files, force=force)
         told = document.gather(where, run_id)
-        with _note_own(space, path, with_files=with_files):
+        with noted_as_own(space, path, with_files=with_files):
             copies = _copy(where, run_id, told, path) if with_files and path is not None else None
             _link(where, run_id, told, path, copies)
             made = "" if as_json and path is None else page.page(told)
@@ -115,7 +115,7 @@ def _check_place(path: str, handle: str, own: Sequence[str], *, with_files: bool
 
 
 @contextmanager
-def _note_own(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[None]:
+def noted_as_own(space: Workspace, path: str | None, *, with_files: bool) -> Iterator[None]:
     """Note what is written in the block as Loom's own, so that it counts for no step; where it can be noted."""
     if path is None:
         yield

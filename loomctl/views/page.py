@@ -58,11 +58,11 @@ def page(report: Mapping[str, Any]) -> str:
     Whatever the report says, nothing of it becomes markup, style or script: the policy in the page's head allows the
     one style and the one script alone, by their hashes, and no connection at all.
     """
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = asset("report.css"), asset("report.js")
     shown = _visible(report)
     run = shown["run"]
     made: str = (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             report=shown,
@@ -83,9 +83,10 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """Give the page's content security policy."""
+    """Give a page's content security policy. script: empty for a page without any."""
+    scripts = f"script-src 'sha256-{_hash(script)}'; " if script else ""
     return (
-        f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; "
+        f"default-src 'none'; style-src 'sha256-{_hash(style)}'; {scripts}"
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 
@@ -94,7 +95,8 @@ def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Read a file of the folder `assets`."""
     return files.read_bytes(os.path.join(_FOLDER, name)).decode()
 
 
@@ -112,13 +114,18 @@ def is_relative(link: object) -> bool:
     return bool(_RELATIVE.match(str(link)))
 
 
+def flat(template: str) -> str:
+    """Give a template in which a line break with its indent comes to nothing."""
+    return "".join(line.strip() for line in template.splitlines())
+
+
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Give what fills templates: those of the folder `assets`, and other pages' that use their parts."""
     import jinja2
 
     def source(name: str) -> str:
-        """Read a template; a line break with its indent comes to nothing."""
-        return "".join(line.strip() for line in _asset(name).splitlines())
+        return flat(asset(name))
 
     made = jinja2.Environment(
         loader=jinja2.FunctionLoader(source),
