@@ -95,6 +95,7 @@ def fleet_command(context: click.Context) -> int:
       loomctl fleet
     """
     if context.invoked_subcommand is None:
+        status = fleet_command.commands["status"]  # of `fleet_board`, which has what people see
         return int(context.invoke(status, queue=os.environ.get(QUEUE), watch=False, as_json=False) or 0)
     return EXIT_OK
 
@@ -271,25 +272,6 @@ def _signals(worker: Supervisor) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@fleet_command.command()
-@click.option("--watch", is_flag=True, help="Draw it anew while it changes.")
-@queue_option
-@json_option
-def status(queue: str | None, watch: bool, as_json: bool) -> int:
-    """Show how the fleet stands."""
-    fleet = opened(queue)
-    rows = fleet.queue.rows(("driven", "waits", "failed", "paused", "after", "later", "queued"), 40)
-    counts: dict[str, int] = {}
-    for one in fleet.queue.standings():
-        for state, number in one.counts.items():
-            counts[state] = counts.get(state, 0) + number
-    told = {"counts": counts, "runs": [one.to_dict() for one in rows]}
-    lines = [", ".join(f"{number} {state}" for state, number in counts.items()) or "nothing"]
-    lines += [f"{one.handle}  {one.state}  {one.kind} {one.why} {one.command}" for one in rows]
-    output.answer(told, lines, as_json=as_json)
-    return EXIT_OK
 
 
 def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fleet, Row], str], as_json: bool) -> int:

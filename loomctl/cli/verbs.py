@@ -71,7 +71,7 @@ REST: dict[str, Places] = {
         "tell": "tell:tell_command",
         "stop": "stop:stop_command",
         "release": "run:release_command",
-        "fleet": "fleet:fleet_command",
+        "fleet": "fleet_board:fleet_command",
     },
     "Care": {"paths": "runs:paths", "plugin": "plugin:plugin", "debug": "verbs:debug"},
     "For the assistant": {
