@@ -13,7 +13,6 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.fleet import fleet_command, opened, queue_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
-from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
     from loomctl.cli.fleet import Fleet
@@ -30,8 +29,8 @@ __all__ = ["fleet_command"]
 def status(queue: str | None, watch: bool, as_json: bool) -> int:
     """Show how the fleet stands, and what waits for you.
 
-    What needs you comes first, each with the command that goes on: workflows that paused, questions, failures. Then
-    what is driven, what comes next, and the machines. --watch prints once where there is no screen.
+    It begins with what needs you, each with the command that goes on: paused workflows, questions, failures. Then come
+    the runs that are driven, the next ones, and the machines. Without a screen, --watch prints it once.
 
     \b
     Examples:
@@ -73,8 +72,8 @@ def _watch(fleet: Fleet, limit: float) -> int:
 def _page(fleet: Fleet, *, live: bool) -> str:
     from loomctl.fleet import board, page
 
-    name = masked_line(os.path.basename(os.path.realpath(fleet.space.project.root)), 120)
-    return page.made(board.gather(fleet.queue, most=page.MOST, limit=board.limit_of()), name or "fleet", live=live)
+    name = os.path.basename(os.path.realpath(fleet.space.project.root))
+    return page.made(board.gather(fleet.queue, most=page.MOST, limit=board.limit_of()), name or "/", live=live)
 
 
 @fleet_command.command()
@@ -124,7 +123,8 @@ def report(target: str | None, force: bool, queue: str | None, as_json: bool) ->
 @fleet_command.command("board")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen at this port.  [default: a free one]")
 @queue_option
-def board_command(port: int, queue: str | None) -> int:
+@json_option
+def board_command(port: int, queue: str | None, as_json: bool) -> int:
     """Show the board in your browser, as long as this runs.
 
     It prints an address that only you know. The page is served to this machine alone, changes nothing, and follows the
@@ -139,8 +139,8 @@ def board_command(port: int, queue: str | None) -> int:
 
     fleet = opened(queue)
     with Server(lambda: _page(fleet, live=True), port) as server:
-        output.text(f"{server.url}")
-        output.note("Whoever has this address sees the board, on this machine alone. Ctrl-C ends this.")
+        output.answer({"url": server.url}, [server.url], as_json=as_json)
+        output.note("Everybody on this machine who has this address sees the board. Ctrl-C ends this.")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

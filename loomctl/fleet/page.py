@@ -10,6 +10,7 @@ from loomctl.fleet.model import AFTER, CANCELLED, DONE, DRIVEN, FAILED, LATER, P
 from loomctl.kit import clock, files
 from loomctl.kit.package import __version__
 from loomctl.kit.text.fences import counted
+from loomctl.kit.text.secrets import masked_line
 from loomctl.views import page
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def made(board: Board, name: str, *, live: bool = False) -> str:
     template = page.environment().from_string(page.flat(_own("board.html")))
     text: str = template.render(
         board=board,
-        name=name,
+        name=masked_line(name, 120),
         counts=[(*_STATES[state], n) for state in _STATES if (n := board.counts.get(state))],
         pieces=[*_pieces(board)],
         tiles=[*_tiles(board)],

@@ -12,7 +12,7 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING
 
 from loomctl.fleet import page
-from loomctl.kit.errors import EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit.errors import EXIT_SETUP, LoomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +51,7 @@ class Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", "") or str(error)
             what, hint = f"port {port} cannot be listened at", "loomctl fleet board"
-            code = EXIT_USAGE if port else EXIT_SETUP
-            raise LoomError("PORT_TAKEN", what, why=why, hint=hint, exit_code=code) from error
+            raise LoomError("PORT_TAKEN", what, why=why, hint=hint, exit_code=EXIT_SETUP) from error
         names = (f"{name}:{self.server_port}" for name in _NAMES)
         self.names = {*names, *(_NAMES if self.server_port == 80 else ())}
 
