@@ -330,6 +330,10 @@ def something_called_loomctl(scene: Scene) -> None:
     scene.write(".loom/workflows/loomctl", "")
 
 
+def broken_queue(scene: Scene) -> None:
+    scene.write(".loom/local/fleet.sqlite3", "mine\n" * 99)
+
+
 FAILING = [
     Failing(["init"], 2, "NO_TERMINAL"),
     Failing(["install", "--to", ".loom/workflows"], 2, "FILE_EXISTS", something_called_loomctl, None),
@@ -359,6 +363,10 @@ FAILING = [
     Failing(["tell", "shop", "use blue"], 2, "BAD_STATUS", over),
     Failing(["pause", "shop", "--after-step"], 2, "BAD_STATUS", over),
     Failing(["drive", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    Failing(["fleet", "status"], 8, "QUEUE_GONE", broken_queue, None),
+    Failing(["fleet", "report"], 8, "QUEUE_GONE", broken_queue, None),
+    Failing(["fleet", "report", "-o", "nowhere/board.html"], 2, "NO_FOLDER", None, None),
+    Failing(["fleet", "board"], 8, "QUEUE_GONE", broken_queue, None),
     Failing(["stop"], 3, "NO_ACTIVE_RUN"),
     Failing(["release"], 3, "NO_ACTIVE_RUN"),
     Failing(["waits", "nowhere"], 3, "NO_SUCH_RUN", begin),
