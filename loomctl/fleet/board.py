@@ -104,8 +104,9 @@ class Board(NamedTuple):
     """A fleet as it stands at a time. Texts are one line each, masked; lists are cut, and counts are of all.
 
     at: by the queue's clock, seconds since 1970; limit: seconds without a sign after which a worker counts as dead;
-    counts: by state, without those of which there is none; spent, budget: USD, None where none is known; no_worker:
-    runs could begin, and nobody lives who would take them.
+    counts: by state, without those of which there is none; spent, budget: USD, None where none is known; failed: by
+    their causes; failed_more: runs of causes that are not listed; failures: the runs themselves, the newest first;
+    no_worker: runs could begin, and nobody lives who would take them.
     """
 
     at: float
@@ -116,6 +117,7 @@ class Board(NamedTuple):
     waits: Some
     failed: tuple[Failures, ...]
     failed_more: int
+    failures: Some
     driven: Some
     queued: Some
     later: tuple[Later, ...]
@@ -159,7 +161,12 @@ class Board(NamedTuple):
         later = [{**_told(one.row), "because": one.why, "stuck": one.stuck} for one in self.later]
         told["later"] = {"runs": later, "more": self.later_more}
         groups = [{**one._asdict(), "handles": [*one.handles]} for one in self.failed]
-        told["failed"] = {"groups": groups, "more": self.failed_more}
+        told["failed"] = {
+            "groups": groups,
+            "groups_more": self.failed_more,
+            "runs": [_told(one) for one in self.failures.rows],
+            "more": self.failures.more,
+        }
         told["paused_workflows"] = [one._asdict() for one in self.stops]
         told["held_hosts"] = [{**one._asdict(), "until": clock.stamp(one.until)} for one in self.holds]
         machines = [{**one._asdict(), "age": round(one.age, 1), "is_silent": one.is_silent} for one in self.machines]
@@ -210,6 +217,7 @@ def gather(queue: Queue, *, most: int = MOST, limit: float = LIMIT, budget: floa
         waits=some(WAITS),
         failed=failed,
         failed_more=max(0, counts.get(FAILED, 0) - sum(one.number for one in failed)),
+        failures=some(FAILED),
         driven=some(DRIVEN, driven),
         queued=some(QUEUED),
         later=tuple(later),

@@ -85,8 +85,9 @@ class Fleet(Driven):
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.fleet("status", "--json"))["runs"]
-        return found
+        told = json.loads(self.fleet("status", "--json"))
+        kinds = ("driven", "waits", "failed", "paused", "later", "queued")
+        return [one for kind in kinds for one in told[kind]["runs"]]
 
     def row(self, run_id: str) -> dict[str, Any]:
         return next(one for one in self.rows() if one["run_id"] == run_id)
