@@ -252,7 +252,7 @@ def test_kills_of_workers_lose_nothing(make: Make) -> None:
     fleet = make(pace=0.2, leaves="trap '' TERM")
     luck = random.Random(3)
     runs = fleet.add(10, luck)
-    kills = fleet.killed(2, 3, LIMIT / 2, luck, WAIT)
+    kills = fleet.killed(2, 3, LIMIT / 2, luck, 3 * WAIT)
     assert kills > 1
     assert fleet.verdict(runs)[:4] == (10, 10, 0, 0)
     until(lambda: not fleet.alive())
