@@ -174,6 +174,8 @@ def drive_command(
     run_id = _meant(space, work, workflow, key, assistant, take_over=take_over)
     ended = drive.over(space, run_id)
     if ended is not None:
+        if share:
+            _send_end(space, run_id)
         _shown(space, assistant, as_json=as_json).ended(ended, _next(ended))
         return ended.code
     leases.give_up(space, run_id)  # whoever calls the driver lets it drive
@@ -259,6 +261,12 @@ def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspa
     if there.root == space.project.root:
         return own
     return workspace(there, space.settings, caller._replace(cwd=there.root), word)
+
+
+def _send_end(space: Workspace, run_id: str) -> None:
+    from loomctl.handoff import share
+
+    share.send_end(space, run_id)
 
 
 def _sharing(own: Workspace, run_id: str) -> Sharing:

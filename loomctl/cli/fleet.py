@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,7 @@ from loomctl.cli.command_line import json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import headless, table
-from loomctl.kit import git, package
+from loomctl.kit import git
 from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.fences import counted, one_line
 
@@ -219,21 +218,19 @@ def work(
     fleet = opened(queue)
     person.must_decide(fleet.space, "fleet work")
     hosts = dict(per_host)
-    limits = Limits(
-        most, most_here, {name: number for name, number in hosts.items() if name}, hosts.get("", EACH), max_cost
-    )
+    here, each = headless.that_are_here(), hosts.pop("", EACH)
+    if not here:
+        output.note("Loom: no assistant that Loom drives is on PATH, so nothing begins here")
+    limits = Limits(most, most_here, hosts, each, max_cost, here)
     more = ["--share", "--take-over"] if fleet.travels else []
     if git.head(fleet.space.project.root).commit:
         more.append("--worktree")
     elif slots > 1:
         output.note("Loom: the project has no commit to make worktrees from, so all runs work in the same folder")
-    look: list[str] = []
-    if queue and fleet.travels:
-        os.environ[QUEUE] = queue  # for what looks at the remote, where a command line would show it
-        look = [sys.executable, "-I", package.MAIN, "fleet", "look"]
     rules = [word for one in allow for word in ("--allow", one)]
     own = dict.fromkeys(headless.that_take_rules(), rules)
-    orders = Orders(slots, limits, _limit(), more, own, until_idle, look, headless.that_tell_costs())
+    known = {QUEUE: queue} if queue else {}
+    orders = Orders(slots, limits, _limit(), more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
     environ = {name: value for name, value in table.for_another(os.environ).items() if name != QUEUE}
     worker = Supervisor(fleet.space, fleet.queue, orders, environ=environ, tell=output.note)
     with _signals(worker):
@@ -331,7 +328,7 @@ def _stop(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> 
 
     def done(fleet: Fleet, row: Row) -> str:
         said = {"cancel": "cancelled", "pause": "paused"}[verb]
-        return said if steer.stop(fleet.space, fleet.queue, row, verb) else "its worker was told"
+        return said if steer.stop(fleet.space, fleet.queue, row, verb, travels=fleet.travels) else "its worker was told"
 
     return _each(verb, names, queue, done, as_json)
 
@@ -339,7 +336,13 @@ def _stop(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> 
 def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> int:
     from loomctl.fleet import steer
 
-    return _each(verb, names, queue, lambda fleet, row: steer.let_go(fleet.space, fleet.queue, row).state, as_json)
+    return _each(
+        verb,
+        names,
+        queue,
+        lambda fleet, row: steer.let_go(fleet.space, fleet.queue, row, travels=fleet.travels).state,
+        as_json,
+    )
 
 
 @fleet_command.command()
@@ -412,7 +415,7 @@ def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
     from loomctl.fleet import mend
 
     fleet = opened(queue)
-    found, rows = mend.compare(fleet.space, fleet.queue, fleet.repository)
+    found, rows = mend.compare(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
     if not dry_run:
         mend.mend(fleet.queue, found, rows)
     lines = [f"{one.handle}: {one.queue or 'not'} in the queue, {one.state or 'no run of the fleet'}" for one in found]

@@ -95,7 +95,7 @@ class Sharing:
 def _sent(space: Workspace, run_id: str, remote: str | None) -> str:
     """Send, and give a line of what came of it: `+`, `-` with the trouble, `!` where another machine has the run."""
     try:
-        return f"+{share.send(space, run_id, remote)}"
+        return f"+{share.send(space, run_id, remote, saves=True)}"
     except LoomError as error:
         kind = "!" if error.code in share.ELSEWHERE else "-"
         return f"{kind}{one_line(f'{error.what}: {error.why}' if error.why else error.what, 400)}"

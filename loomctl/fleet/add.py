@@ -60,7 +60,10 @@ def add(
         state = begun.run.state
         if not begun.created and not runs.is_in(state):
             state = runs.mark(space, begun.run.run_id, **place)
-        commit = share.send(space, begun.run.run_id) if travels else ""
+        commit = ""
+        if travels:
+            share.begin(space, begun.run.run_id)
+            commit = share.send(space, begun.run.run_id)
         row = runs.row_of(state, repository, commit=commit)
         queue.offer([row])
         yield Added(row, begun.created)

@@ -24,10 +24,13 @@ _PATIENCE = 30.0  # seconds that a transaction waits for another's end
 
 
 class Sqlite:
-    """A database in a file, for all threads of a process. is_new: it was made just now."""
+    """A database in a file, for all threads of a process. is_new: it was made just now.
 
-    def __init__(self, path: str) -> None:
-        self._path, self._lock = path, threading.Lock()
+    place: of the store that it is of: a file that came along with a project is none of ours.
+    """
+
+    def __init__(self, path: str, place: str = "") -> None:
+        self._path, self._place, self._lock = path, place, threading.Lock()
         self.is_new = not os.path.exists(path)
         self._open()
 
@@ -45,11 +48,16 @@ class Sqlite:
                     for words in filter(str.strip, SCHEMA.split(";")):
                         ask(words)
                     ask("INSERT INTO version VALUES (?)", VERSION)
+                    ask("CREATE TABLE place (path TEXT NOT NULL)")
+                    ask("INSERT INTO place VALUES (?)", self._place)
                 ((number,),) = ask("SELECT number FROM version")
+                ((place,),) = ask("SELECT path FROM place")
         except (sqlite3.Error, ValueError) as error:
             raise _broken(self._path, error) from error
         if number != VERSION:
             raise _broken(self._path, f"it is of version {number}, and this Loom's is {VERSION}")
+        if place != self._place:
+            raise _broken(self._path, "it was made for another folder")
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Ask]:
@@ -91,6 +99,6 @@ class Here(Table):
         space.store.prepare(commit_runs=space.settings.commit_runs)
         path = os.path.join(space.store.local, NAME)
         files.refuse_links(space.store.folder, path)
-        base = Sqlite(path)
+        base = Sqlite(path, os.path.realpath(space.store.folder))
         self.is_new = base.is_new
         super().__init__(base, repository)

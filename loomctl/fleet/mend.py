@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
 
-_AT_ONCE = 200  # waiting runs that are looked at before others have their turn
-
 
 class Look:
     """What waits outside of the queue, looked at again and again: whoever answers a run tells no queue of it."""
@@ -27,14 +25,11 @@ class Look:
     def __init__(self, space: Workspace, queue: Queue) -> None:
         self._space, self._queue = space, queue
         self._seen: dict[str, int] = {}  # when a state's file was written, as it was read last
-        self._turn = 0
 
     def again(self) -> int:
         """Offer those whose state was written since; gives how many are news. Raises QUEUE_GONE."""
         every = self._queue.rows(HELD_BACK)
-        first = self._turn if self._turn < len(every) else 0
-        self._turn = first + _AT_ONCE
-        return self._queue.offer([row for one in every[first : self._turn] if (row := self._changed(one)) is not None])
+        return self._queue.offer([row for one in every if (row := self._changed(one)) is not None])
 
     def _changed(self, row: Row) -> Row | None:
         try:
@@ -87,7 +82,9 @@ class Difference(NamedTuple):
     state: str
 
 
-def compare(space: Workspace, queue: Queue, repository: str) -> tuple[list[Difference], list[Row]]:
+def compare(
+    space: Workspace, queue: Queue, repository: str, *, travels: bool = False
+) -> tuple[list[Difference], list[Row]]:
     """Compare the queue with the runs, both ways; gives what differs, and the rows that mend it.
 
     What is driven just now counts as it stands in the queue.
@@ -95,7 +92,7 @@ def compare(space: Workspace, queue: Queue, repository: str) -> tuple[list[Diffe
     known = {row.run_id: row for row in queue.rows(STATES)}
     found: list[Difference] = []
     rows: list[Row] = []
-    for state in runs.of_store(space):
+    for state in runs.of_store(space, travels=travels):
         row = now(space, state, repository)
         there = known.pop(row.run_id, None)
         if there is None and row.state in OVER:  # it was cleaned away
@@ -127,7 +124,11 @@ def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = 
     """
     for run_id in share.listed(space) if travels else ():
         share.bring(space, run_id, code=False)
-    rows = [row for state in runs.of_store(space) if (row := now(space, state, repository)).state not in OVER]
+    rows = [
+        row
+        for state in runs.of_store(space, travels=travels)
+        if (row := now(space, state, repository)).state not in OVER
+    ]
     queue.clear()
     queue.offer(rows)
     return len(rows)

@@ -91,7 +91,8 @@ class Row(NamedTuple):
 class Limits(NamedTuple):
     """How many runs may be driven at once, None for any number. per_host: by an assistant's name; each: of the others.
 
-    fleet: in the whole queue; here: in this repository; cost: USD of this repository's runs together.
+    fleet: in the whole queue; here: in this repository; cost: USD of this repository's runs together; hosts: the
+    assistants that this machine has, None for any.
     """
 
     fleet: int | None = None
@@ -99,9 +100,12 @@ class Limits(NamedTuple):
     per_host: Mapping[str, int] = {}
     each: int | None = None
     cost: float | None = None
+    hosts: frozenset[str] | None = None
 
     def of_host(self, host: str) -> int | None:
         """Give how many of an assistant may run at once."""
+        if self.hosts is not None and host not in self.hosts:
+            return 0
         return self.per_host.get(host, self.each)
 
 

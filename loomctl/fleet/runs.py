@@ -23,6 +23,7 @@ from loomctl.kit import clock, digests
 from loomctl.kit.errors import EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS, LoomError
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
+from loomctl.runs.machine import run_notes
 from loomctl.runs.model import driving, standing
 from loomctl.runs.model.state import handle
 from loomctl.runs.store import run_index, write_rules
@@ -147,10 +148,16 @@ def mark(space: Workspace, run_id: str, **changes: Any) -> State:
     return space.store.writing(write_rules.BESIDE).update(run_id, change)
 
 
-def of_store(space: Workspace) -> Iterator[State]:
-    """Read the runs of this store that are in the fleet; one that cannot be read is none."""
+def of_store(space: Workspace, *, travels: bool = False) -> Iterator[State]:
+    """Read the runs of this store that are in the fleet; one that cannot be read is none.
+
+    Neither is one that came with the project, and that nobody began or took up here; where runs travel, whoever may
+    push to the remote may begin them.
+    """
     for summary in run_index.summaries(space.store):
         if summary["status"] is None or summary["saved_from"]:
+            continue
+        if not (travels or run_notes.is_known(summary["run_id"], space.store.folder)):
             continue
         try:
             state = space.store.read_state(summary["run_id"])

@@ -12,11 +12,14 @@ from loomctl.drive.process import GRACE
 from loomctl.fleet import runs
 from loomctl.fleet.model import CANCEL, OVER
 from loomctl.flow import stop as flow
+from loomctl.handoff import share
 from loomctl.kit.errors import EXIT_FINDINGS, LoomError
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store.write_rules import STARTED_FOR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loomctl.fleet.model import Row
     from loomctl.fleet.port import Queue
     from loomctl.runs.model.state import State
@@ -26,8 +29,11 @@ CANCELLABLE = (*ACTIVE, "pending", "failed")
 MARK = "LOOM_FLEET"  # in the environment of a drive: the run and the attempt for which it was started
 
 
-def stop(space: Workspace, queue: Queue, row: Row, what: str) -> bool:
-    """Cancel or pause a run; False where the worker that drives it does so. Raises RUN_OVER."""
+def stop(space: Workspace, queue: Queue, row: Row, what: str, *, travels: bool = False) -> bool:
+    """Cancel or pause a run; False where the worker that drives it sees to it. Raises RUN_OVER.
+
+    travels: the run is taken from its remote before, and sent there again; raises as these do.
+    """
     if row.state in OVER:
         why = "what is over cannot be changed"
         raise LoomError(
@@ -35,36 +41,54 @@ def stop(space: Workspace, queue: Queue, row: Row, what: str) -> bool:
         )
     if queue.ask(row.run_id, what):
         return False
-    queue.offer([runs.row_of(carry_out(space, row.run_id, what), row.lane.repository)])
+
+    def change() -> State:
+        if what == CANCEL:
+            return flow.set_standing(space, row.run_id, "cancelled", "run.cancelled", allowed=CANCELLABLE).state
+        return runs.mark(space, row.run_id, paused=True, again=None)
+
+    _changed(space, queue, row, change, travels=travels)
     return True
 
 
-def carry_out(space: Workspace, run_id: str, what: str) -> State:
-    """Cancel a run, or pause it for the fleet alone, in its state; gives that."""
-    if what == CANCEL:
-        return flow.set_standing(space, run_id, "cancelled", "run.cancelled", allowed=CANCELLABLE).state
-    return runs.mark(space, run_id, paused=True, again=None)
-
-
-def let_go(space: Workspace, queue: Queue, row: Row) -> Row:
+def let_go(space: Workspace, queue: Queue, row: Row, *, travels: bool = False) -> Row:
     """Let a run go on that is paused, failed or at a limit, as its user means it to; gives how it stands then."""
-    state = runs.mark(space, row.run_id, paused=None, failed=None, again=True)
-    made = runs.row_of(state, row.lane.repository)
+
+    def change() -> State:
+        return runs.mark(space, row.run_id, paused=None, failed=None, again=True)
+
+    return _changed(space, queue, row, change, travels=travels)
+
+
+def _changed(space: Workspace, queue: Queue, row: Row, change: Callable[[], State], *, travels: bool) -> Row:
+    commit = row.commit
+    if travels:
+        share.bring(space, row.run_id, code=False)
+    made = runs.row_of(change(), row.lane.repository)
+    if travels:
+        commit = share.send(space, row.run_id)
+    made = made._replace(commit=commit)
     queue.offer([made])
     return made
 
 
-def end_earlier(run_id: str, attempt: int) -> int:
+def mark_of(row: Row) -> str:
+    """Give what marks a drive in its environment: its run, in this repository, and its attempt."""
+    return f"{row.lane.repository}/{row.run_id} {row.attempt}"
+
+
+def end_earlier(row: Row) -> int:
     """End drives of earlier attempts that still stand here: a stopped one cannot end itself; gives how many.
 
     Their keepers end what they started.
     """
     found: dict[int, psutil.Process] = {}
+    name, _, number = mark_of(row).partition(" ")
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             environ = one.environ() if one.pid != os.getpid() else {}
-            name, _, number = environ.get(MARK, "").partition(" ")
-            if name == run_id and number != str(attempt) and STARTED_FOR not in environ:
+            known, _, attempt = environ.get(MARK, "").partition(" ")
+            if known == name and attempt != number and STARTED_FOR not in environ:
                 found[one.pid] = one
     roots = []
     for one in found.values():

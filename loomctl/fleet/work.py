@@ -28,6 +28,8 @@ from loomctl.fleet.model import (
     LATER,
     LIMIT,
     OF_LIMIT,
+    OVER,
+    PAUSED,
     QUEUED,
     WAITS,
     Limits,
@@ -59,8 +61,8 @@ class Orders(NamedTuple):
     """What a worker does. slots: runs at once; limit: seconds without a sign after which it counts as dead.
 
     more: words for each `loomctl drive`; own: for those of an assistant besides; until_idle: it ends where nothing goes
-    on without a person; look: a command that looks at what waits and changes elsewhere; tell_costs: assistants that say
-    what they cost.
+    on without a person; travels: runs do, over a remote; queue: the environment that names it to Loom's own commands;
+    tell_costs: assistants that say what they cost.
     """
 
     slots: int
@@ -69,7 +71,8 @@ class Orders(NamedTuple):
     more: Sequence[str] = ()
     own: Mapping[str, Sequence[str]] = {}
     until_idle: bool = False
-    look: Sequence[str] = ()
+    travels: bool = False
+    queue: Mapping[str, str] = {}
     tell_costs: Collection[str] = ()
 
 
@@ -82,11 +85,11 @@ class _Drive:
         self.asked = self.error = ""
         self.ended: dict[str, Any] = {}  # as the drive told it
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the drive
-        self._buffer = b""
+        self._buffer = self._lines = b""
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**environ, steer.MARK: f"{row.run_id} {row.attempt}"},
+            env={**environ, steer.MARK: steer.mark_of(row)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -121,7 +124,8 @@ class _Drive:
     def _said(self, line: bytes) -> None:
         try:
             told = as_object(json.loads(line))
-        except ValueError:
+        except ValueError:  # an error's document stands in several
+            self._lines = (self._lines + line + b"\n")[-_LAST_WORDS:]
             return
         cost, step = told.get("cost"), told.get("step")
         if isinstance(cost, (int, float)) and told.get("event") in ("cost", "step"):
@@ -130,12 +134,14 @@ class _Drive:
             self.step = masked_line(step, 120)
         if told.get("event") == "drive.ended":
             self.ended = told
-        if "error" in told:
-            self.error = masked_line(str(as_object(told["error"]).get("message") or ""), 300)
 
     def over(self) -> int:
         """Let its pipes go; gives the exit code."""
         self.hear()
+        with contextlib.suppress(ValueError):
+            error = as_object(as_object(json.loads(self._lines)).get("error"))
+            parts = [str(error.get(key)) for key in ("code", "message", "why") if error.get(key)]
+            self.error = masked_line(": ".join(parts), 300)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -211,9 +217,10 @@ class Supervisor:
                 self._settle()
                 if self._is_due("reap", self._orders.limit / 2, now):
                     self._reap()
-                if self._is_due("look", _LOOKS, now):
+                if now >= self._next["look"]:
                     self._try(self._look.again)
-                if self._orders.look and self._is_due("look there", _LOOKS_THERE, now):
+                    self._next["look"] = time.monotonic() + max(_LOOKS, 20 * (time.monotonic() - now))
+                if self._orders.travels and self._is_due("look there", _LOOKS_THERE, now):
                     self._look_there()
                 self._claim(now, selector)
                 if not self._drives and not self._over and (self._drains or self._is_spent or self._is_idle()):
@@ -298,15 +305,19 @@ class Supervisor:
         for row in self._try(lambda: self._queue.reap(self._orders.limit)) or ():
             self._tell(f"{row.handle}: offered again, for its worker on {row.machine} gave no sign")
 
-    def _look_there(self) -> None:
-        """Look at the remote in a process beside: it may be slow, and signs may not wait for it."""
-        if self._looker is not None and self._looker.poll() is None:
-            return
+    def _beside(self, words: Sequence[str]) -> subprocess.Popen[bytes] | None:
+        """Start another command of Loom's: what asks a remote may be slow, and signs may not wait for it."""
+        command, nothing = [sys.executable, "-I", package.MAIN, *words], subprocess.DEVNULL
+        around = {**self._environ, **self._orders.queue}
         with contextlib.suppress(OSError):
-            nothing = subprocess.DEVNULL
-            self._looker = subprocess.Popen(
-                self._orders.look, cwd=self._space.project.root, stdin=nothing, stdout=nothing, stderr=nothing
+            return subprocess.Popen(
+                command, cwd=self._space.project.root, env=around, stdin=nothing, stdout=nothing, stderr=nothing
             )
+        return None
+
+    def _look_there(self) -> None:
+        if self._looker is None or self._looker.poll() is not None:
+            self._looker = self._beside(("fleet", "look"))
 
     # ---- Runs.
 
@@ -322,7 +333,7 @@ class Supervisor:
 
     def _begin(self, row: Row, selector: selectors.BaseSelector) -> None:
         try:
-            steer.end_earlier(row.run_id, row.attempt)
+            steer.end_earlier(row)
             drive = _Drive(row, self._command(row), self._space.project.root, self._environ)
         except OSError as error:
             self._over.append(self._failed(row, "crash", f"the drive could not be started: {error}"))
@@ -359,6 +370,8 @@ class Supervisor:
             if done is None:
                 return
             self._over.remove(row)
+            if done and row.asked:
+                self._beside(("fleet", row.asked, row.run_id))
             self._tell(f"{row.handle}: {_told(row)}" if done else f"{row.handle}: another worker has it now")
 
     # ---- How a drive ended.
@@ -368,14 +381,12 @@ class Supervisor:
         was, ended, words = drive.row, drive.ended, drive.last_words()
         try:
             state = self._space.store.read_state(was.run_id)
-            if drive.asked:
-                state = steer.carry_out(self._space, was.run_id, drive.asked)
-            if as_object(state.get(runs.KEY)).get("again"):
-                state = runs.mark(self._space, was.run_id, again=None)
         except (OSError, LoomError) as error:
             return self._failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
         row = runs.row_of(state, was.lane.repository)
         row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
+        if drive.asked and row.state not in OVER:  # what is asked is done once nobody has it
+            return row._replace(state=PAUSED, command=f"loomctl fleet resume {row.handle}", asked=drive.asked)
         kind, why = (str(ended.get(key) or "") for key in ("kind", "why"))
         if code == EXIT_HELD and row.state == QUEUED:
             later = time.time() + runs.HELD_FOR

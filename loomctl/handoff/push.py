@@ -5,7 +5,7 @@ before anything is written. Beside the files goes a commit, which says who pushe
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -165,8 +165,10 @@ def _refused(desk: Desk, run_id: str, standing: Standing) -> LoomError:
     return LoomError("REMOTE_NEWER", what, where=where, why=why, hint=hint, exit_code=EXIT_HELD)
 
 
-def send(desk: Desk, parcel: Parcel, *, release: bool = False) -> Pushed:
+def send(desk: Desk, parcel: Parcel, *, release: bool = False, save: Callable[[], object] | None = None) -> Pushed:
     """Push a run, as it is now. Raises as `prepare`, REMOTE_REFUSED, HELD; then the remote has what it had.
+
+    save: saves the code once the state is taken, so that it holds what every step left that has ended there.
 
     release: give its lease up before, so that another machine goes on at once; who works on it here takes it again with
     the next write. Raises HELD_BY_ANOTHER.
@@ -175,7 +177,7 @@ def send(desk: Desk, parcel: Parcel, *, release: bool = False) -> Pushed:
     if release:
         if leases.release_by_hand(desk.space, run_id) is not None:
             parcel = prepare(desk, run_id, outputs=parcel.outputs)
-        return send(desk, parcel)._replace(released=True)
+        return send(desk, parcel, save=save)._replace(released=True)
     notes = [*handoff.log_warnings(desk.space, run_id), *_driver_notes(desk, run_id, store.read_state(run_id))]
     notes += parcel.notes
     if not parcel.is_due:
@@ -187,7 +189,7 @@ def send(desk: Desk, parcel: Parcel, *, release: bool = False) -> Pushed:
         event = _event(desk, len(parcel.new), outputs=parcel.outputs)
         store.tell(run_id, lambda _: [event])
         try:
-            pushed = _sent(desk, parcel, standing)
+            pushed = _sent(desk, parcel, standing, save)
             return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
             reason = error.code if isinstance(error, LoomError) else type(error).__name__
@@ -213,7 +215,7 @@ def _where(desk: Desk) -> dict[str, Any]:
     return {"remote": desk.remote.shown, "machine": machine.hostname()}
 
 
-def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
+def _sent(desk: Desk, parcel: Parcel, standing: Standing, save: Callable[[], object] | None) -> Pushed:
     store, run_id = desk.space.store, parcel.run_id
     with arrivals.room(store, "push-") as staging:
         folder = os.path.join(staging, "run")
@@ -221,11 +223,15 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing) -> Pushed:
         with store.lock(run_id):  # a moment: other names for its files, copies of what is appended to
             for name, source in carried.below(store.run_dir(run_id), outputs=parcel.outputs):
                 copies.give(source, os.path.join(folder, name))
+        code = Prepared(parcel.code)
+        if save is not None:
+            save()
+            code = work_parcel.prepare(desk, run_id)
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(store.folder))
         place = os.path.join(folder, "state.json")
         state = accepted(files.read_json(place), where=place, read=visit_files.reader(folder, run_id))
-        now = _parcel(desk, standing, look, state, outputs=parcel.outputs, code=Prepared(parcel.code))
+        now = _parcel(desk, standing, look, state, outputs=parcel.outputs, code=code)
         ref = f"{desk.pending_refs(run_id)}{os.urandom(6).hex()}"
         commit = desk.repository.write(ref, _stream(desk, ref, now, look))
     done, notes = _pushed(desk, now, Move(remotes.RUNS + run_id, commit, standing.theirs))

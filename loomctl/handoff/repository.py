@@ -6,10 +6,12 @@ refs below `refs/loom/` and objects are all that changes.
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import IO, NamedTuple
@@ -20,6 +22,9 @@ from loomctl.kit import digests, git, ids
 from loomctl.kit.errors import EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.secrets import masked_line
 
+_HALF_MADE = "bad object worktrees/"
+_MADE, _CUT_OFF = 10.0, 60.0
+"""Seconds that a fetch waits for a worktree that is being made; after which one that is not whole was cut off."""
 ASKING, CARRYING, LOCAL = 60.0, 900.0, 60.0
 """Seconds that a remote may take to list its refs, to take or give objects, and that git may take on this machine."""
 _LONGEST_ANSWER = 256 << 20
@@ -289,6 +294,11 @@ class Repository:
             if url.startswith("file://") or os.path.isdir(os.path.join(self.top, url)):
                 words += ["--upload-pack=git -c uploadpack.allowFilter=true upload-pack"]
         done = where.run(*config, *words, "--", name, *specs, patience=CARRYING, far=True)
+        until = time.monotonic() + _MADE
+        while done.code != 0 and _HALF_MADE in done.said and time.monotonic() < until:
+            time.sleep(0.2)  # somebody makes a worktree just now
+            heal_half_made(self.common)
+            done = where.run(*config, *words, "--", name, *specs, patience=CARRYING, far=True)
         if done.code != 0:
             raise remotes.not_fetched(remote, done, "*" if len(wanted) > 1 else next(iter(wanted)))
 
@@ -340,6 +350,29 @@ def _end(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process.pid, signal.SIGKILL) if alone else os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def heal_half_made(common: str) -> None:
+    """Let worktrees that git was killed over as it made them name a commit: while one names none it fetches nothing.
+
+    They stay marked as not whole.
+    """
+    folder = os.path.join(common, "worktrees")
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            own = os.path.join(folder, name)
+            with suppress(OSError):
+                if is_half_made(own) and time.time() - os.stat(own).st_mtime > _CUT_OFF:
+                    shutil.copyfile(os.path.join(common, "HEAD"), os.path.join(own, "HEAD"))
+
+
+def is_half_made(own: str) -> bool:
+    """Tell of the git folder of a worktree whether git is making that, or was cut off while it did."""
+    try:
+        with open(os.path.join(own, "locked"), "rb") as lock:
+            return lock.read(20).startswith(b"initializing")
+    except OSError:
+        return False
 
 
 def fits_a_ref(name: str) -> bool:

@@ -6,11 +6,13 @@ The remote's state counts: who has another here keeps it as a run of its own, an
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.flow.open_project import workspace
-from loomctl.handoff import pull, push, repository, work, work_restore, worktrees
+from loomctl.handoff import pull, push, raw_git, repository, work, work_restore, worktrees
 from loomctl.handoff.handoff import Desk
+from loomctl.kit import clock, machine
 from loomctl.kit.errors import LoomError
 from loomctl.runs import project
 from loomctl.runs.machine import run_notes
@@ -64,8 +66,10 @@ def _code(desk: Desk, run_id: str, *, is_new: bool) -> Sequence[str]:
         if here == theirs or (here is not None and not is_new and repo.is_ancestor(theirs, here)):
             return ()
         _save(space, run_id, place)
+    place = place or worktrees.default_place(space, run_id)
+    worktrees.clear_cut_off(space, run_id, place)
     worktrees.remove(space, run_id, branch)
-    place = work_restore.check_place(desk, run_id, place or worktrees.default_place(space, run_id))
+    place = work_restore.check_place(desk, run_id, place)
     return work_restore.put_back(desk, run_id, theirs, place).notes
 
 
@@ -77,16 +81,50 @@ def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
 
 def _save(space: Workspace, run_id: str, place: str) -> None:
     """Save what stands in a worktree before it goes: it becomes a part of the code's history."""
-    found = project.find((place,))
-    if found is not None and found.store == space.project.store:
-        work.snapshot(workspace(found, space.settings, space.caller._replace(cwd=place)), run_id)
+    there = _in_worktree(space, place)
+    if there is not None:
+        work.snapshot(there, run_id)
 
 
-def send(space: Workspace, run_id: str, named: str | None = None) -> str:
-    """Send a run's state and code to the remote; gives its commit there. Raises as a push does (ELSEWHERE)."""
+def _in_worktree(space: Workspace, place: str) -> Workspace | None:
+    found = project.find((place,)) if place else None
+    if found is None or found.store != space.project.store:
+        return None
+    return workspace(found, space.settings, space.caller._replace(cwd=place))
+
+
+def send_end(space: Workspace, run_id: str) -> str:
+    """Send a run that is over, from its worktree if it has one: whoever drove it may have died before. As `send`."""
+    there = _in_worktree(space, worktrees.of_run(space, run_id))
+    return send(there or space, run_id, saves=there is not None)
+
+
+def send(space: Workspace, run_id: str, named: str | None = None, *, saves: bool = False) -> str:
+    """Send a run's state and code to the remote; gives its commit there. Raises as a push does (ELSEWHERE).
+
+    saves: the caller works in the run's own checkout: the code is what stands there.
+    """
     desk = Desk(space, named)
-    pushed = push.send(desk, push.prepare(desk, run_id))
+    save = partial(work.snapshot, space, run_id) if saves else None
+    pushed = push.send(desk, push.prepare(desk, run_id), save=save)
     return pushed.commit or desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id, "")
+
+
+def begin(space: Workspace, run_id: str) -> None:
+    """Save the last commit as the code that a run begins with, wherever it is driven; nothing where there is none."""
+    real, common = work.checkout_of(space)
+    base = real.commit_of("HEAD")
+    if base is None or real.commit_of(work.WORK + run_id) is not None:
+        return
+    with raw_git.over(space.store, real, common) as own:
+        own.ask("read-tree", base)
+        listed = os.fsdecode(own.ask("ls-files", "-z")).split("\0")
+        apart = [path for path in listed if path and work.is_apart(path)]
+        own.ask("update-index", "--force-remove", "-z", "--stdin", given=work.lines(apart))
+        tree = own.ask("write-tree").decode().strip()
+    message = work.Message(run_id, clock.now(), machine.hostname(), base, "", 0)
+    commit = work.write(real, tree, (base,), message)
+    real.ask("update-ref", "--no-deref", work.WORK + run_id, commit)
 
 
 def address(space: Workspace, named: str | None = None) -> str:

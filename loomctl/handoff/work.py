@@ -382,23 +382,23 @@ class _Saving:
         wanted = {*found, *as_committed}
         gone = [path for path in os.fsdecode(own.ask("ls-files", "-z")).split("\0") if path and path not in wanted]
         if gone:
-            own.ask("update-index", "--force-remove", "-z", "--stdin", given=_lines(gone))
+            own.ask("update-index", "--force-remove", "-z", "--stdin", given=lines(gone))
         self._add(own, found)
         if as_committed:
             entries = (f"{entry.mode} {entry.oid} 0\t{path}" for path, entry in as_committed.items())
-            own.ask("update-index", "--add", "--replace", "-z", "--index-info", given=_lines(entries))
+            own.ask("update-index", "--add", "--replace", "-z", "--index-info", given=lines(entries))
         is_partial = as_committed and raw_git.promisor(self._real)
         return own.ask("write-tree", *(["--missing-ok"] if is_partial else [])).decode().strip()
 
     def _add(self, own: Repository, found: Sequence[str]) -> None:
         words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-        done = own.run(*words, given=_lines(found), patience=repository.CARRYING)
+        done = own.run(*words, given=lines(found), patience=repository.CARRYING)
         if done.code != 0:  # git stops at the first file that it cannot read
             bad = [path for path in found if not _is_readable(os.path.join(self._top, path))]
             self._left_out += [LeftOut(path, "it cannot be read") for path in bad]
             found = [path for path in found if path not in set(bad)]
-            own.ask("update-index", "--force-remove", "-z", "--stdin", given=_lines(bad))
-            done = own.run(*words, given=_lines(found), patience=repository.CARRYING)
+            own.ask("update-index", "--force-remove", "-z", "--stdin", given=lines(bad))
+            done = own.run(*words, given=lines(found), patience=repository.CARRYING)
         if done.code != 0:
             what, why = "git could not store the files", one_line(done.said, 200)
             raise LoomError("GIT_FAILED", what, where=self._top, why=why, hint="git status")
@@ -415,7 +415,7 @@ def filtered(repo: Repository, paths: Iterable[str]) -> dict[str, str]:
     known = {key.split(".", 1)[1].rpartition(".")[0] for key, value in raw_git.settings(repo, pattern).items() if value}
     if not known:
         return {}
-    answer = repo.ask("check-attr", "-z", "--stdin", "filter", given=_lines(paths))
+    answer = repo.ask("check-attr", "-z", "--stdin", "filter", given=lines(paths))
     words = os.fsdecode(answer).split("\0")
     return {path: value for path, value in zip(words[::3], words[2::3], strict=False) if value in known}
 
@@ -429,7 +429,8 @@ def _is_readable(path: str) -> bool:
     return os.path.islink(path) or not os.path.lexists(path) or os.access(path, os.R_OK)
 
 
-def _lines(paths: Iterable[str]) -> bytes:
+def lines(paths: Iterable[str]) -> bytes:
+    """Give paths as git reads a list of them."""
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
 
 

@@ -1,6 +1,7 @@
 """Worktrees of runs: one for each, on a branch of its own beside the project, and away again once merged (D77)."""
 
 import os
+import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,6 +55,7 @@ def make(space: Workspace, run_id: str) -> str:
         if found and os.path.isdir(found):
             return found
         place = found or _place(repo, handle)
+        clear_cut_off(space, run_id, place)
         if os.path.lexists(place) and (not os.path.isdir(place) or os.listdir(place)):
             what, why = "the place of the run's worktree is taken", "Loom removes nothing that it did not make"
             hint = f"mv {quoted(place)} {quoted(place + '.aside')}"
@@ -72,6 +74,29 @@ def make(space: Workspace, run_id: str) -> str:
                 "GIT_FAILED", "git could not make the worktree", where=place, why=why, hint="git worktree list"
             )
         return place
+
+
+def clear_cut_off(space: Workspace, run_id: str, place: str) -> None:
+    """Remove what stands in a run's place where git, or Loom, was killed while it made the worktree there."""
+    if _noted(space).get(run_id) != place or not os.path.isdir(place):
+        return
+    common = os.path.realpath(repository.of_store(space.store.folder).common)
+    own = _folder_of(place)
+    is_own = own != "" and files.is_inside(os.path.realpath(own), os.path.join(common, FOLDER))
+    if cut_off(space, run_id) == place or (is_own and repository.is_half_made(own)):
+        shutil.rmtree(place)
+        if is_own:
+            shutil.rmtree(own)
+
+
+def _folder_of(place: str) -> str:
+    """Give git's own folder of a worktree, as it says; empty where it says none."""
+    try:
+        text = files.read_bytes(os.path.join(place, ".git"), limit=1 << 16).decode("utf-8", "replace")
+    except (OSError, LoomError):
+        return ""
+    name = text.removeprefix("gitdir:").strip()
+    return os.path.join(place, name) if text.startswith("gitdir:") and os.path.isdir(os.path.join(place, name)) else ""
 
 
 def _head(space: Workspace, repo: Repository) -> str:

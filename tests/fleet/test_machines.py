@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,7 +136,10 @@ def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
         working[victim].kill()
         working[victim].wait()
         working[victim] = victim.work(2)
-    until(lambda: alpha.counts() == {"done": 6})
+    ended = time.monotonic() + WAIT
+    while alpha.counts() != {"done": 6}:
+        assert time.monotonic() < ended, alpha.fleet("status")
+        time.sleep(1)
     for process in working.values():
         process.send_signal(signal.SIGINT)
     for process in working.values():

@@ -34,6 +34,11 @@ def of(host: str) -> Dialect:
     return cast("Dialect", importlib.import_module(f"loomctl.hosts.headless.{name}"))
 
 
+def that_are_here() -> frozenset[str]:
+    """Name the assistants that are on PATH."""
+    return frozenset(name for name in _KNOWN if shutil.which(of(name).PROGRAM))
+
+
 def that_tell_costs() -> frozenset[str]:
     """Name the assistants that say what they cost."""
     return frozenset(name for name in _KNOWN if of(name).TELLS_COST)

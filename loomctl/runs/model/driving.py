@@ -17,8 +17,13 @@ LONGEST = 300  # UTF-16 units of why it ended
 
 
 def begun(state: State, host: str, session_id: str | None, at: str) -> tuple[State, dict[str, Any]]:
-    """Note that a drive begins, and forget how the one before ended, which is given with it."""
-    known = dict(as_object(state.get(KEY)))
+    """Note that a drive begins, and forget how the one before ended, which is given with it.
+
+    So is forgotten, of a run of a fleet, that it failed, and was to go on again.
+    """
+    known, fleet = dict(as_object(state.get(KEY))), as_object(state.get("fleet"))
+    if fleet:
+        state = {**state, "fleet": {key: held for key, held in fleet.items() if key not in ("again", "failed")}}
     before = as_object(known.pop("ended", None))
     # Who drives makes it another state, also within the second in which an earlier driver was killed.
     return {**state, KEY: {**known, "host": host, "since": at, "by": session_id}}, before
