@@ -128,9 +128,10 @@ class Told:
 
 
 def brief(ended: Ended, command: str) -> dict[str, Any]:
-    """Give how a drive ended, and what is next: `code`, `kind`, `why`, `until` of a time, `command`."""
+    """Give how a drive ended, and what is next: `code`, `kind`, `why`, `until` of a time, `unsent`, `command`."""
     more: dict[str, Any] = {"until": ended.until} if ended.until else {}
     more |= {"notes": [*ended.notes]} if ended.notes else {}
+    more |= {"unsent": ended.unsent} if ended.unsent else {}
     return {"code": ended.code, "kind": ended.kind, "why": ended.why, **more, "command": command or None}
 
 

@@ -111,9 +111,11 @@ class Driver:
             verdict = self.asked.verdict() or verdict
         finally:
             self._give_back(verdict)
-        if verdict.kind not in ("held", "leash"):
-            self._notes += self._saving.finish()
-        return self._ended(verdict)
+        ended = self._ended(verdict)
+        if verdict.kind not in ("held", "leash") and (unsent := self._saving.finish()):
+            note = f"The run could not be sent to its remote: {unsent}"
+            return ended._replace(notes=(*ended.notes, note), unsent=unsent)
+        return ended
 
     def _ended(self, verdict: Verdict) -> Ended:
         run, why = self._space.store.read(self._run_id), verdict.why

@@ -40,13 +40,12 @@ class Saving:
             self._sharing.send(over)
         return notes
 
-    def finish(self) -> tuple[str, ...]:
-        """Send how a drive ended, and wait for that; gives notes for the user."""
+    def finish(self) -> str:
+        """Send how a drive ended, and wait for that; gives why it could not be, empty where nothing was to be sent."""
         if self._sharing is None:
-            return ()
+            return ""
         self._sharing.finish()
-        why = self._sharing.trouble
-        return (f"The run could not be sent to its remote: {why}",) if why else ()
+        return self._sharing.trouble
 
     def _saved(self, over: int) -> tuple[str, ...]:
         self._over = over

@@ -35,7 +35,8 @@ class Seen(NamedTuple):
 class Ended(NamedTuple):
     """How a drive ended: the exit code, of what kind, why, and the run; rules: what must be allowed for it to go on.
 
-    notes: lines for its user; until: when it may go on, where it waits for a time, else empty.
+    notes: lines for its user; until: when it may go on, where it waits for a time, else empty; unsent: why its end
+    could not be sent to the remote that it is shared by.
     """
 
     code: int
@@ -45,3 +46,4 @@ class Ended(NamedTuple):
     rules: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     until: str = ""
+    unsent: str = ""

@@ -54,6 +54,7 @@ _LOOKS = 2.0  # seconds between two looks at what waits
 _LOOKS_THERE = 5.0  # seconds between two looks at the remote
 _CLAIMS = 0.5  # seconds until it is asked again for work, where there was none
 _WAIT = 30.0  # seconds that a drive may wait for a time by itself
+_PASSES = ("REMOTE_UNREACHABLE", "REMOTE_NEWER", "DIVERGED", "MOVED_MEANWHILE", "HELD")
 _BLOCK, _LONGEST, _LAST_WORDS = 1 << 16, 8 << 20, 4000  # bytes
 
 
@@ -82,7 +83,7 @@ class _Drive:
     def __init__(self, row: Row, command: Sequence[str], cwd: str, environ: Mapping[str, str]) -> None:
         self.row, self.cost, self.step = row, row.cost, row.step
         self.is_lost = False
-        self.asked = self.error = ""
+        self.asked = self.code = self.error = ""
         self.ended: dict[str, Any] = {}  # as the drive told it
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the drive
         self._buffer = self._lines = b""
@@ -140,6 +141,7 @@ class _Drive:
         self.hear()
         with contextlib.suppress(ValueError):
             error = as_object(as_object(json.loads(self._lines)).get("error"))
+            self.code = str(error.get("code") or "")
             parts = [str(error.get(key)) for key in ("code", "message", "why") if error.get(key)]
             self.error = masked_line(": ".join(parts), 300)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -391,6 +393,9 @@ class Supervisor:
         if code == EXIT_HELD and row.state == QUEUED:
             later = time.time() + runs.HELD_FOR
             return row._replace(state=LATER, not_before=later, kind="held", why=why or "somebody else drives it")
+        if ended.get("unsent") or drive.code in _PASSES:  # a remote that is away is no failure of the run
+            later, why = time.time() + self._orders.limit / 2, str(ended.get("unsent") or drive.error)
+            return row._replace(state=LATER, not_before=later, kind="remote", why=masked_line(why, 300))
         if row.state == LATER and row.kind == "limit":
             self._try(lambda: self._queue.hold(was.lane.host, row.not_before, row.why))
         known = code in (EXIT_OK, EXIT_FINDINGS, EXIT_WAITS, EXIT_LIMIT, ON_INTERRUPT) and ended

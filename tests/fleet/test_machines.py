@@ -124,6 +124,23 @@ def test_whoever_has_the_remote_lets_a_waiting_run_go_on(machines: Machines) -> 
     assert process.wait(WAIT) == 0
 
 
+def test_a_remote_that_is_away_is_no_failure_and_gets_the_end_later(machines: Machines) -> None:
+    alpha, beta = machines.all
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    beta.environment["PACE"] = "1"
+    process = beta.work(1)
+    until(lambda: len(machines_code(machines, run_id)) >= 1)
+    away = machines.remote.rename(machines.remote.with_name("away"))
+    until(lambda: [one["kind"] for one in beta.rows()] == ["remote"])
+    assert beta.state(run_id)["status"] == "completed"
+    away.rename(machines.remote)
+    until(lambda: beta.counts() == {"done": 1})
+    assert '"completed"' in machines.state(run_id)
+    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT) == 0
+
+
 def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
     luck, alpha = random.Random(5), machines.all[0]
     runs = alpha.add(6, luck, workflow="steps-4")
