@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -54,9 +55,10 @@ def look_there(space: Workspace, queue: Queue) -> int:
     for row in every:
         commit = there.get(row.run_id, row.commit)
         if commit != row.commit:
-            share.bring(space, row.run_id, code=False)
-            state = space.store.read_state(row.run_id)
-            found.append(now(space, state, row.lane.repository)._replace(commit=commit))
+            with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other from going on
+                share.bring(space, row.run_id, theirs=commit, code=False)
+                state = space.store.read_state(row.run_id)
+                found.append(now(space, state, row.lane.repository)._replace(commit=commit))
     return queue.offer(found)
 
 
@@ -122,8 +124,9 @@ def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = 
 
     travels: those of the remote, too.
     """
-    for run_id in share.listed(space) if travels else ():
-        share.bring(space, run_id, code=False)
+    for run_id, commit in share.listed(space).items() if travels else ():
+        with contextlib.suppress(OSError, LoomError):
+            share.bring(space, run_id, theirs=commit, code=False)
     rows = [
         row
         for state in runs.of_store(space, travels=travels)

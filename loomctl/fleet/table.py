@@ -154,7 +154,7 @@ class Table:
                 ask(
                     "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?",
                     one.cost,
-                    one.step,
+                    _plain(one.step),
                     self._repository,
                     one.run_id,
                 )
@@ -339,8 +339,9 @@ class Table:
             )
             for name, number in groups:
                 rows = [self._of(ask, one) for one in ask(words, self._repository, name)]
-                handles = tuple(one.handle for one in rows)
-                found.append(Alike(rows[0].lane.workflow, name, number, rows[0].why, handles))
+                if rows:  # between two looks they may have gone
+                    handles = tuple(one.handle for one in rows)
+                    found.append(Alike(rows[0].lane.workflow, name, number, rows[0].why, handles))
         return found
 
     def clock(self) -> float:
@@ -373,10 +374,11 @@ class Table:
     def _write(self, ask: Ask, known: Row | None, row: Row) -> None:
         """Write a row in the place of another, and all that follows from it."""
         lane = self._lane(ask, row.lane)
-        more = json.dumps({key: value for key in _MORE if (value := getattr(row, key))}, ensure_ascii=False)
+        more = json.dumps({key: value for key in _MORE if (value := getattr(row, key))})
         values = (
             self._repository, row.run_id, row.handle, lane, row.state, row.priority, time.time_ns(), row.not_before,
-            row.since, row.revision, row.cost, row.signature, row.worker, row.attempt, row.asked, row.step, more,
+            row.since, row.revision, row.cost, _plain(row.signature), row.worker, row.attempt, row.asked,
+            _plain(row.step), more,
         )  # fmt: skip
         ask(
             f"INSERT INTO runs VALUES ({', '.join('?' * len(values))}) ON CONFLICT (repository, run_id) DO UPDATE SET "
@@ -489,6 +491,11 @@ class Table:
 
 def _columns(table: str) -> str:
     return ", ".join(f"{table}.{one}" for one in _COLUMNS.split(", "))
+
+
+def _plain(text: str) -> str:
+    """Give a text as a database takes it."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _has(row: Row, worker: Worker, attempt: int) -> bool:

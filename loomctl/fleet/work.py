@@ -335,7 +335,8 @@ class Supervisor:
 
     def _begin(self, row: Row, selector: selectors.BaseSelector) -> None:
         try:
-            steer.end_earlier(row)
+            if row.attempt > 1:
+                steer.end_earlier(row)
             drive = _Drive(row, self._command(row), self._space.project.root, self._environ)
         except OSError as error:
             self._over.append(self._failed(row, "crash", f"the drive could not be started: {error}"))

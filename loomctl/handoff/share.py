@@ -33,13 +33,15 @@ class Brought(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def bring(space: Workspace, run_id: str, named: str | None = None, *, code: bool = True) -> Brought:
+def bring(
+    space: Workspace, run_id: str, named: str | None = None, *, theirs: str | None = None, code: bool = True
+) -> Brought:
     """Have a run's state here as the remote has it, and its code in its worktree, unless what is here goes on from it.
 
-    code: False leaves that for another time. Raises as a pull does.
+    theirs: its commit there, as it was just listed; code: False leaves that for another time. Raises as a pull does.
     """
     desk = Desk(space, named)
-    theirs = desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id)
+    theirs = theirs or desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id)
     if theirs is None:
         return Brought("")
     was_known = run_notes.is_known(run_id, space.store.folder)
