@@ -23,11 +23,14 @@ pytestmark = pytest.mark.slow
 Make = Callable[..., Fleet]
 
 
-@pytest.fixture(params=["here", "postgres"])
+both = pytest.mark.parametrize("make", ["here", "postgres"], indirect=True)
+
+
+@pytest.fixture
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Make a project with a fleet, whose workers are gone at the end."""
     words: list[str] = []
-    if request.param == "postgres":
+    if getattr(request, "param", "here") == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
         words = ["--queue", server.address(request.getfixturevalue("database"))]
     made: list[Fleet] = []
@@ -63,6 +66,7 @@ def is_begun(fleet: Fleet, run_id: str) -> bool:
     return (fleet.notes / run_id / "starts").exists() and bool(fleet.alive())
 
 
+@both
 def test_what_is_added_is_worked_on_until_all_is_done(make: Make) -> None:
     fleet = make()
     runs = fleet.add(5, random.Random(1))
@@ -80,6 +84,7 @@ def test_the_same_list_twice_begins_nothing_twice(make: Make) -> None:
     assert fleet.counts() == {"queued": 3}
 
 
+@both
 def test_a_killed_worker_takes_its_drives_along_and_another_goes_on(make: Make) -> None:
     fleet = make(leaves="trap '' TERM")
     runs = fleet.add(2, random.Random(1))
@@ -94,6 +99,7 @@ def test_a_killed_worker_takes_its_drives_along_and_another_goes_on(make: Make) 
     assert fleet.verdict(runs)[:5] == (2, 2, 0, 0, 0)
 
 
+@both
 def test_a_worker_that_stood_still_too_long_finds_its_runs_gone_on(make: Make) -> None:
     fleet = make(leaves="trap '' TERM")
     (run_id,) = fleet.add(1, random.Random(1))
@@ -234,6 +240,7 @@ def test_no_run_begins_once_the_cost_is_reached(make: Make) -> None:
     assert "0.02 of 0.02 USD are spent" in (fleet.root / "workers.log").read_text()
 
 
+@both
 def test_a_queue_that_is_gone_is_made_anew_from_the_runs(make: Make) -> None:
     fleet = make()
     runs = fleet.add(4, random.Random(1))
@@ -248,6 +255,7 @@ def test_a_queue_that_is_gone_is_made_anew_from_the_runs(make: Make) -> None:
     assert fleet.counts() == {"done": 2, "paused": 1}
 
 
+@both
 def test_kills_of_workers_lose_nothing(make: Make) -> None:
     fleet = make(pace=0.2, leaves="trap '' TERM")
     luck = random.Random(3)
