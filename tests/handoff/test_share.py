@@ -77,14 +77,14 @@ def test_the_remotes_state_counts_and_the_other_stays_as_a_run(laptop: Machine, 
     work_on(laptop, run_id, one="1")
     share.bring(desktop.space(), run_id)
     work_on(desktop, run_id, two="2")
-    work_state = laptop.state_of(laptop.folder(run_id))
-    laptop.edit(**{**work_state, "goal": "mine alone"})
+    laptop.done(run_id, "Mine alone.")
     with refused("DIVERGED"):
         share.send(laptop.space(), run_id)
     brought = share.bring(laptop.space(), run_id)
     assert any("stays as" in note for note in brought.notes)
-    goals = {one["goal"] for one in (laptop.state_of(path) for path in laptop.run_dir.parent.iterdir())}
-    assert "mine alone" in goals
+    (kept,) = [path.name for path in laptop.run_dirs if path.name != run_id]
+    assert "Mine alone." in "".join(laptop.responses(kept))
+    assert "Mine alone." not in "".join(laptop.responses(run_id))
     assert (place_on(laptop, run_id) / "two").read_text() == "2"
 
 
