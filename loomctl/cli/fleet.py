@@ -45,8 +45,11 @@ class Fleet(NamedTuple):
     travels: bool = False
 
 
-def opened(queue: str | None, *, note: bool = True) -> Fleet:
-    """Open the fleet of the current directory's project. Raises QUEUE_GONE."""
+def opened(queue: str | None, *, note: bool = True, patience: float = 10.0) -> Fleet:
+    """Open the fleet of the current directory's project. Raises QUEUE_GONE.
+
+    patience: seconds after which a queue that machines share, and that does not answer, counts as gone.
+    """
     from loomctl.fleet import here, mend, runs
 
     space = command_line.space(make=True)
@@ -56,7 +59,7 @@ def opened(queue: str | None, *, note: bool = True) -> Fleet:
 
         shared, address = _postgres(), share.address(own)
         repository = runs.repository_of(own, address)
-        return Fleet(own, shared.Shared(shared.Server(queue), repository), repository, bool(address))
+        return Fleet(own, shared.Shared(shared.Server(queue, patience), repository), repository, bool(address))
     repository = runs.repository_of(own)
     found = here.Here(own, repository)
     if found.is_new and (number := mend.rebuild(own, found, repository)) and note:
@@ -215,7 +218,8 @@ def work(
     from loomctl.fleet.model import Limits
     from loomctl.fleet.work import Orders, Supervisor
 
-    fleet = opened(queue)
+    limit = _limit()
+    fleet = opened(queue, patience=min(10.0, limit / 6))
     person.must_decide(fleet.space, "fleet work")
     hosts = dict(per_host)
     here, each = headless.that_are_here(), hosts.pop("", EACH)
@@ -230,7 +234,7 @@ def work(
     rules = [word for one in allow for word in ("--allow", one)]
     own = dict.fromkeys(headless.that_take_rules(), rules)
     known = {QUEUE: queue} if queue else {}
-    orders = Orders(slots, limits, _limit(), more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
+    orders = Orders(slots, limits, limit, more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
     environ = {name: value for name, value in table.for_another(os.environ).items() if name != QUEUE}
     worker = Supervisor(fleet.space, fleet.queue, orders, environ=environ, tell=output.note)
     with _signals(worker):

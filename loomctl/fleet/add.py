@@ -65,7 +65,12 @@ def add(
             share.begin(space, begun.run.run_id)
             commit = share.send(space, begun.run.run_id)
         row = runs.row_of(state, repository, commit=commit)
-        queue.offer([row])
+        try:
+            queue.offer([row])
+        except LoomError as error:
+            error.why += f"; the run {row.handle} has begun all the same, and the hint's command puts it into the queue"
+            error.hint = "loomctl fleet doctor"
+            raise
         yield Added(row, begun.created)
 
 

@@ -9,7 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from loomctl.fleet.table import SCHEMA, VERSION, Table
+from loomctl.fleet.schema import SCHEMA, VERSION
+from loomctl.fleet.table import Table
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
 

@@ -2,66 +2,130 @@
 
 Who changes them holds one advisory lock for the moment that it takes, so that no two transactions wait for each other
 and limits hold across machines. Its clock is the server's.
+
+Whatever befalls the server, or the line to it, no use of it takes longer than its patience; and whoever falls silent
+while he holds the lock loses it, with his connection.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
+import time
+from concurrent import futures
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from loomctl.fleet.table import SCHEMA, VERSION, Table
+from loomctl.fleet.schema import SCHEMA, VERSION
+from loomctl.fleet.table import Table
 from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, UPDATE, LoomError
 from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
 
     from loomctl.fleet.table import Ask
+
+    _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 NAMESPACE = "loom_fleet"
 OLDEST = 140000  # of a server: PostgreSQL 14
 _KEY = 7_010_662_157_314_021_234  # of the advisory lock, for this use alone
-_PATIENCE = 15_000  # milliseconds of one statement
-# A dead line is noticed within seconds, not after the hours that the system gives it.
-_SETTINGS: dict[str, Any] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-    "application_name": "loomctl fleet",
-    "options": f"-c search_path={NAMESPACE} -c statement_timeout={_PATIENCE}",
-}
 
 
 class Server:
-    """A database on a server, for all threads of a process. A connection that is lost is made anew by the next use."""
+    """A database on a server, for all threads of a process. A connection that is lost is made anew by the next use.
 
-    def __init__(self, address: str) -> None:
-        self._address, self._lock = address, threading.Lock()
-        self._held: psycopg.Connection[tuple[Any, ...]] | None = None
+    patience: seconds that one use may take, connecting with it.
+    """
 
-    def _connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        if self._held is None or self._held.closed:
-            self._held = psycopg.connect(self._address, autocommit=True, **_SETTINGS)
-        return self._held
+    def __init__(self, address: str, patience: float = 10.0) -> None:
+        self._address, self._patience, self._lock = address, patience, threading.Lock()
+        self._held: tuple[_Connection, socket.socket] | None = None  # with another hand on its line
 
     @contextlib.contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Ask]:
         """Give what asks in SQL; all or nothing of it is done. Raises QUEUE_GONE."""
         with self._lock:
             try:
-                connection = self._connection()
-                with connection.transaction():
+                with self._in_time() as connection, connection.transaction():
                     if writes:
                         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_KEY,))
                     yield lambda words, *values: _asked(connection, words, values)
             except psycopg.Error as error:
                 self._drop()
                 raise _gone(self._address, error) from error
+
+    @contextlib.contextmanager
+    def _in_time(self) -> Iterator[_Connection]:
+        """Give the connection, and end its line where it is used for too long.
+
+        No setting of a socket does so: what stands between, or a server that stands still, may take all that is sent
+        and never answer.
+        """
+        began, late = time.monotonic(), threading.Event()
+        connection, line = self._connection()
+
+        def end() -> None:
+            late.set()
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(max(0.0, began + self._patience - time.monotonic()), end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield connection
+        except psycopg.OperationalError as error:
+            if late.is_set():
+                raise psycopg.OperationalError(f"it gave no answer for {self._patience:g} seconds") from error
+            raise
+        finally:
+            timer.cancel()
+
+    def _connection(self) -> tuple[_Connection, socket.socket]:
+        if self._held is None or self._held[0].closed:
+            self._drop()
+            made = self._connected()
+            self._held = made, socket.fromfd(made.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        return self._held
+
+    def _connected(self) -> _Connection:
+        """Connect in a thread of its own: the system may look for a name as long as it likes."""
+        made: Future[_Connection] = Future()
+
+        def connect() -> None:
+            try:
+                made.set_result(psycopg.connect(self._address, autocommit=True, **self._settings()))
+            except psycopg.Error as error:
+                made.set_exception(error)
+
+        threading.Thread(target=connect, daemon=True).start()
+        try:
+            return made.result(self._patience)
+        except futures.TimeoutError:
+            made.add_done_callback(_close)
+            raise psycopg.OperationalError(f"it took no connection for {self._patience:g} seconds") from None
+
+    def _settings(self) -> dict[str, Any]:
+        """Bind the server to the same patience: a worker may stand still while it holds the lock, or lose its line."""
+        milliseconds = int(self._patience * 1000)
+        own = {
+            "search_path": NAMESPACE,
+            "statement_timeout": milliseconds,
+            "idle_in_transaction_session_timeout": milliseconds // 2,
+            "tcp_keepalives_idle": 60,  # seconds: it keeps no connection of those that are gone
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in own.items())
+        return {
+            "application_name": "loomctl fleet",
+            "connect_timeout": max(2, int(self._patience / 2)),  # of each address that a name has
+            "options": options,
+        }
 
     def now(self, ask: Ask) -> float:
         """Give the server's time, in seconds since 1970."""
@@ -105,13 +169,17 @@ class Server:
     def _drop(self) -> None:
         held, self._held = self._held, None
         if held is not None:
+            held[1].close()
             with contextlib.suppress(psycopg.Error):
-                held.close()
+                held[0].close()
 
 
-def _asked(
-    connection: psycopg.Connection[tuple[Any, ...]], words: str, values: tuple[Any, ...]
-) -> list[tuple[Any, ...]]:
+def _close(late: Future[_Connection]) -> None:
+    if late.exception() is None:
+        late.result().close()
+
+
+def _asked(connection: _Connection, words: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     cursor = connection.execute(words.replace("%", "%%").replace("?", "%s"), values)
     return cursor.fetchall() if cursor.description is not None else []
 

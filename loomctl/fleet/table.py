@@ -31,48 +31,18 @@ from loomctl.fleet.port import Alike, Hold, Standing, Worker
 from loomctl.kit.text.fences import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractContextManager
     from typing import TypeAlias
 
     Ask: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
-VERSION = 1
-SCHEMA = """
-CREATE TABLE runs (
-    repository TEXT NOT NULL, run_id TEXT NOT NULL, handle TEXT NOT NULL, lane TEXT NOT NULL, state TEXT NOT NULL,
-    priority INTEGER NOT NULL, seq BIGINT NOT NULL, not_before DOUBLE PRECISION NOT NULL,
-    since DOUBLE PRECISION NOT NULL, revision BIGINT NOT NULL, cost DOUBLE PRECISION NOT NULL, signature TEXT NOT NULL,
-    worker TEXT NOT NULL, attempt INTEGER NOT NULL, asked TEXT NOT NULL, step TEXT NOT NULL, more TEXT NOT NULL,
-    PRIMARY KEY (repository, run_id)
-);
-CREATE INDEX runs_next ON runs (lane, state, priority, seq);
-CREATE INDEX runs_last ON runs (repository, state, since);
-CREATE INDEX runs_later ON runs (repository, not_before) WHERE state = 'later';
-CREATE INDEX runs_handle ON runs (repository, handle);
-CREATE INDEX runs_worker ON runs (worker) WHERE state = 'driven';
-CREATE INDEX runs_alike ON runs (repository, signature) WHERE state = 'failed';
-CREATE TABLE needs (
-    repository TEXT NOT NULL, run_id TEXT NOT NULL, needed TEXT NOT NULL, PRIMARY KEY (repository, run_id, needed)
-);
-CREATE INDEX needs_needed ON needs (repository, needed);
-CREATE TABLE lanes (
-    name TEXT PRIMARY KEY, repository TEXT NOT NULL, host TEXT NOT NULL, workflow TEXT NOT NULL, paused TEXT NOT NULL,
-    signature TEXT NOT NULL, alike INTEGER NOT NULL, spent DOUBLE PRECISION NOT NULL
-);
-CREATE TABLE counts (lane TEXT NOT NULL, state TEXT NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (lane, state));
-CREATE TABLE hosts (host TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL, why TEXT NOT NULL);
-CREATE TABLE workers (
-    id TEXT PRIMARY KEY, repository TEXT NOT NULL, machine TEXT NOT NULL, slots INTEGER NOT NULL,
-    signed DOUBLE PRECISION NOT NULL
-);
-CREATE TABLE version (number INTEGER NOT NULL);
-"""
 _COLUMNS = (
     "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
 )
 _MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
+_AT_ONCE = 100  # rows of one transaction: others wait for its end
 _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
 
 
@@ -102,6 +72,9 @@ class Table:
 
     def offer(self, rows: Sequence[Row]) -> int:
         """As `Queue` says."""
+        return sum(self._offer(rows[at : at + _AT_ONCE]) for at in range(0, len(rows), _AT_ONCE))
+
+    def _offer(self, rows: Sequence[Row]) -> int:
         news = 0
         with self._base.transaction() as ask:
             now = self._base.now(ask)
@@ -158,8 +131,16 @@ class Table:
                     self._repository,
                     one.run_id,
                 )
+            self._release_unknown(ask, worker, {one.run_id for one in progress})
             spent = self._spent(ask)
         return Signed(frozenset(lost), asked, spent)
+
+    def _release_unknown(self, ask: Ask, worker: Worker, known: Collection[str]) -> None:
+        """Offer again what a worker has without knowing: its claim arrived, and the answer to it was lost."""
+        words = f"SELECT {_COLUMNS} FROM runs WHERE worker = ? AND state = 'driven' AND repository = ?"
+        for row in [self._of(ask, one) for one in ask(words, worker.id, self._repository)]:
+            if row.run_id not in known:
+                self._write(ask, row, row._replace(state=QUEUED, worker="", machine="", since=self._base.now(ask)))
 
     def settle(self, worker: Worker, row: Row) -> bool:
         """As `Queue` says."""
@@ -174,11 +155,18 @@ class Table:
 
     def reap(self, limit: float) -> list[Row]:
         """As `Queue` says."""
+        every: list[Row] = []
+        while found := self._reap(limit):
+            every += found
+        return every
+
+    def _reap(self, limit: float) -> list[Row]:
         with self._base.transaction() as ask:
             now = self._base.now(ask)
             dead = ask(
-                f"SELECT {_columns('runs')} FROM runs LEFT JOIN workers ON workers.id = runs.worker "
-                "WHERE runs.state = 'driven' AND runs.repository = ? AND (workers.id IS NULL OR workers.signed < ?)",
+                f"SELECT {_columns('runs')} FROM runs LEFT JOIN workers ON workers.id = runs.worker WHERE runs.state = "
+                "'driven' AND runs.repository = ? AND (workers.id IS NULL OR workers.signed < ?) "
+                f"LIMIT {_AT_ONCE}",
                 self._repository,
                 now - limit,
             )
@@ -228,6 +216,9 @@ class Table:
 
     def drop(self, run_ids: Sequence[str]) -> int:
         """As `Queue` says."""
+        return sum(self._drop(run_ids[at : at + _AT_ONCE]) for at in range(0, len(run_ids), _AT_ONCE))
+
+    def _drop(self, run_ids: Sequence[str]) -> int:
         gone = 0
         with self._base.transaction() as ask:
             for run_id in run_ids:
@@ -429,7 +420,8 @@ class Table:
 
     def _let_due(self, ask: Ask, now: float) -> None:
         """Count what waited for a time that has come as queued."""
-        words = f"SELECT {_COLUMNS} FROM runs WHERE state = 'later' AND not_before <= ? AND repository = ? LIMIT 1000"
+        words = f"SELECT {_COLUMNS} FROM runs WHERE state = 'later' AND not_before <= ? AND repository = ? "
+        words += f"LIMIT {_AT_ONCE}"
         for one in ask(words, now, self._repository):
             row = self._of(ask, one)
             ask("UPDATE runs SET state = 'queued' WHERE repository = ? AND run_id = ?", self._repository, row.run_id)

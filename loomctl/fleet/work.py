@@ -52,6 +52,7 @@ _TICK = 0.2  # seconds between two looks where nothing is said
 _EAGER = 0.5  # seconds between two signs while costs change
 _LOOKS = 2.0  # seconds between two looks at what waits
 _LOOKS_THERE = 5.0  # seconds between two looks at the remote
+_AGAIN = 1.0  # seconds between two signs while the queue is gone
 _CLAIMS = 0.5  # seconds until it is asked again for work, where there was none
 _WAIT = 30.0  # seconds that a drive may wait for a time by itself
 _PASSES = ("REMOTE_UNREACHABLE", "REMOTE_NEWER", "DIVERGED", "MOVED_MEANWHILE", "HELD")
@@ -225,7 +226,7 @@ class Supervisor:
                 if self._orders.travels and self._is_due("look there", _LOOKS_THERE, now):
                     self._look_there()
                 self._claim(now, selector)
-                if not self._drives and not self._over and (self._drains or self._is_spent or self._is_idle()):
+                if not self._drives and self._may_end():
                     break
                 self._listen(selector)
         if self._looker is not None:
@@ -240,14 +241,27 @@ class Supervisor:
         self._next[what] = now + every
         return True
 
+    def _may_end(self) -> bool:
+        if self._over:
+            return self._stops and bool(self._trouble)  # the runs themselves tell how they stand
+        return self._drains or self._is_spent or self._is_idle()
+
     def _is_idle(self) -> bool:
-        if not self._orders.until_idle or self._trouble:
+        if not self._orders.until_idle:
             return False
-        counts = [one.counts for one in self._queue.standings() if not one.paused]
+        standings = self._try(self._queue.standings)
+        if standings is None:
+            return False
+        counts = [one.counts for one in standings if not one.paused]
         return not any(one.get(state) for one in counts for state in (QUEUED, LATER, DRIVEN))
 
-    def _try(self, verb: Callable[[], Any]) -> Any:
-        """Ask the queue; where it is gone that is said once, and nothing is given."""
+    def _try(self, verb: Callable[[], Any], *, is_sign: bool = False) -> Any:
+        """Ask the queue; where it is gone that is said once, and nothing is given.
+
+        Until a sign arrives again nothing else is asked, for each question may take as long as the queue's patience.
+        """
+        if self._trouble and not is_sign:
+            return None
         try:
             found = verb()
         except LoomError as error:
@@ -256,6 +270,7 @@ class Supervisor:
             if not self._trouble:
                 self._tell(f"waits for the queue: {error.why or error.what}")
             self._trouble = error.what
+            self._next["sign"] = min(self._next["sign"], time.monotonic() + _AGAIN)
             return None
         if self._trouble:
             self._trouble = ""
@@ -280,17 +295,18 @@ class Supervisor:
         self._has_news, self._heard = False, now
         progress = [Progress(one.row.run_id, one.row.attempt, one.cost, one.step) for one in self._drives.values()]
         progress += [Progress(one.run_id, one.attempt, one.cost, one.step) for one in self._over]
-        signed = self._try(lambda: self._queue.sign(self.me, progress))
+        signed = self._try(lambda: self._queue.sign(self.me, progress), is_sign=True)
         if signed is None:
             return
         self._signed = now
+        is_fresh = time.monotonic() - now < self._orders.limit / 6  # else a drive that hears of it goes on too long
         for run_id, drive in self._drives.items():
             if run_id in signed.lost:
                 if not drive.is_lost:
                     self._tell(f"{drive.row.handle}: ends, for another worker has it now")
                     drive.is_lost = True
                     drive.signal(signal.SIGTERM)
-            elif not drive.is_lost:
+            elif not drive.is_lost and is_fresh:
                 drive.hold_on()
             asked = signed.asked.get(run_id, "")
             if asked and asked != drive.asked:

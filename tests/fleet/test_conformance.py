@@ -167,7 +167,7 @@ def test_what_a_dead_worker_had_is_offered_again_and_nothing_of_it_counts(queue:
     assert queue.reap(3600) == []
     began = queue.clock()
     while queue.clock() < began + 0.3:
-        queue.sign(SECOND, [])
+        queue.sign(SECOND, [Progress(other.run_id, 1, 0.0, "")])
     assert [one.handle for one in queue.reap(0.2)] == ["a"]
     assert claimed(queue, SECOND).attempt == 2
     late = queue.sign(FIRST, [Progress(taken.run_id, 1, 5.0, "late")])
@@ -181,6 +181,27 @@ def test_a_worker_that_never_signed_is_dead(queue: Queue) -> None:
     queue.offer([row("a")])
     claimed(queue)
     assert [one.handle for one in queue.reap(3600)] == ["a"]
+
+
+def test_a_claim_whose_answer_was_lost_is_offered_again(queue: Queue) -> None:
+    """Its worker lives and signs, and knows nothing of it."""
+    queue.offer([row("a"), row("b")])
+    lost, known = claimed(queue), claimed(queue)
+    queue.sign(FIRST, [Progress(known.run_id, 1, 0.0, "")])
+    assert counts(queue) == {DRIVEN: 1, QUEUED: 1}
+    again = claimed(queue, SECOND)
+    assert (again.run_id, again.attempt) == (lost.run_id, 2)
+
+
+def test_a_great_many_are_offered_reaped_and_dropped(queue: Queue) -> None:
+    many = [row(f"r{number:03}") for number in range(250)]
+    assert queue.offer(many) == 250
+    for _ in many:
+        claimed(queue)
+    assert len(queue.reap(3600)) == 250
+    assert counts(queue) == {QUEUED: 250}
+    assert queue.drop([one.run_id for one in many]) == 250
+    assert counts(queue) == {}
 
 
 def test_signs_tell_costs_steps_and_what_is_asked(queue: Queue) -> None:

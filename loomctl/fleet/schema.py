@@ -1,0 +1,33 @@
+"""The tables of a queue, in SQL that SQLite and PostgreSQL both speak, and their version."""
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE runs (
+    repository TEXT NOT NULL, run_id TEXT NOT NULL, handle TEXT NOT NULL, lane TEXT NOT NULL, state TEXT NOT NULL,
+    priority INTEGER NOT NULL, seq BIGINT NOT NULL, not_before DOUBLE PRECISION NOT NULL,
+    since DOUBLE PRECISION NOT NULL, revision BIGINT NOT NULL, cost DOUBLE PRECISION NOT NULL, signature TEXT NOT NULL,
+    worker TEXT NOT NULL, attempt INTEGER NOT NULL, asked TEXT NOT NULL, step TEXT NOT NULL, more TEXT NOT NULL,
+    PRIMARY KEY (repository, run_id)
+);
+CREATE INDEX runs_next ON runs (lane, state, priority, seq);
+CREATE INDEX runs_last ON runs (repository, state, since);
+CREATE INDEX runs_later ON runs (repository, not_before) WHERE state = 'later';
+CREATE INDEX runs_handle ON runs (repository, handle);
+CREATE INDEX runs_worker ON runs (worker) WHERE state = 'driven';
+CREATE INDEX runs_alike ON runs (repository, signature) WHERE state = 'failed';
+CREATE TABLE needs (
+    repository TEXT NOT NULL, run_id TEXT NOT NULL, needed TEXT NOT NULL, PRIMARY KEY (repository, run_id, needed)
+);
+CREATE INDEX needs_needed ON needs (repository, needed);
+CREATE TABLE lanes (
+    name TEXT PRIMARY KEY, repository TEXT NOT NULL, host TEXT NOT NULL, workflow TEXT NOT NULL, paused TEXT NOT NULL,
+    signature TEXT NOT NULL, alike INTEGER NOT NULL, spent DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE counts (lane TEXT NOT NULL, state TEXT NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (lane, state));
+CREATE TABLE hosts (host TEXT PRIMARY KEY, until DOUBLE PRECISION NOT NULL, why TEXT NOT NULL);
+CREATE TABLE workers (
+    id TEXT PRIMARY KEY, repository TEXT NOT NULL, machine TEXT NOT NULL, slots INTEGER NOT NULL,
+    signed DOUBLE PRECISION NOT NULL
+);
+CREATE TABLE version (number INTEGER NOT NULL);
+"""
