@@ -42,6 +42,14 @@ _COLUMNS = (
 )
 _MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
+_DEAD = (
+    "FROM runs LEFT JOIN workers ON workers.id = runs.worker WHERE runs.state = 'driven' AND runs.repository = ? "
+    "AND (workers.id IS NULL OR workers.signed < ?)"
+)
+_OLD = (
+    "FROM workers WHERE signed < ? AND NOT EXISTS "
+    "(SELECT 1 FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')"
+)
 _AT_ONCE = 100  # rows of one transaction: others wait for its end
 _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
 
@@ -156,29 +164,24 @@ class Table:
     def reap(self, limit: float) -> list[Row]:
         """As `Queue` says."""
         every: list[Row] = []
-        while found := self._reap(limit):
-            every += found
+        while self._is_any_dead(limit):  # most often not, and that holds nobody up
+            every += self._reap(limit)
         return every
+
+    def _is_any_dead(self, limit: float) -> bool:
+        with self._base.transaction(writes=False) as ask:
+            now = self._base.now(ask)
+            dead = ask(f"SELECT 1 {_DEAD} LIMIT 1", self._repository, now - limit)
+            return bool(dead or ask(f"SELECT 1 {_OLD} LIMIT 1", now - max(_FORGOTTEN, limit)))
 
     def _reap(self, limit: float) -> list[Row]:
         with self._base.transaction() as ask:
             now = self._base.now(ask)
-            dead = ask(
-                f"SELECT {_columns('runs')} FROM runs LEFT JOIN workers ON workers.id = runs.worker WHERE runs.state = "
-                "'driven' AND runs.repository = ? AND (workers.id IS NULL OR workers.signed < ?) "
-                f"LIMIT {_AT_ONCE}",
-                self._repository,
-                now - limit,
-            )
+            dead = ask(f"SELECT {_COLUMNS} {_DEAD} LIMIT {_AT_ONCE}", self._repository, now - limit)
             found = [self._of(ask, one) for one in dead]
             for one in found:
                 self._write(ask, one, one._replace(state=QUEUED, worker="", machine="", since=now))
-            old = now - max(_FORGOTTEN, limit)
-            ask(
-                "DELETE FROM workers WHERE signed < ? AND NOT EXISTS "
-                "(SELECT 1 FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')",
-                old,
-            )
+            ask(f"DELETE {_OLD}", now - max(_FORGOTTEN, limit))
         return found
 
     def leave(self, worker: Worker) -> None:
@@ -235,10 +238,7 @@ class Table:
     def clear(self) -> None:
         """As `Queue` says."""
         with self._base.transaction() as ask:
-            ask(
-                "DELETE FROM counts WHERE lane IN (SELECT name FROM lanes WHERE repository = ?)",
-                self._repository,
-            )
+            ask("DELETE FROM counts WHERE lane IN (SELECT name FROM lanes WHERE repository = ?)", self._repository)
             for table in ("runs", "needs", "lanes", "workers"):
                 ask(f"DELETE FROM {table} WHERE repository = ?", self._repository)
 
@@ -479,10 +479,6 @@ class Table:
         more["after"] = tuple(more.get("after", ()))
         values["goal"] = more.pop("goal", "")
         return Row(lane=self._lanes[name], **values, **more)
-
-
-def _columns(table: str) -> str:
-    return ", ".join(f"{table}.{one}" for one in _COLUMNS.split(", "))
 
 
 def _plain(text: str) -> str:

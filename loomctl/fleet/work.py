@@ -218,7 +218,7 @@ class Supervisor:
                 if self._has_news or self._is_due("sign", self._orders.limit / 6, now):
                     self._sign()
                 self._settle()
-                if self._is_due("reap", self._orders.limit / 2, now):
+                if self._is_due("reap", self._orders.limit / 4, now):
                     self._reap()
                 if now >= self._next["look"]:
                     self._try(self._look.again)
