@@ -31,7 +31,7 @@ from loomctl.fleet.port import Alike, Hold, Standing, Worker
 from loomctl.kit.text.fences import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from typing import TypeAlias
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
 )
+_QUEUED = f"SELECT priority, seq, {_COLUMNS} FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq"
 _MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
 _DEAD = (
@@ -104,9 +105,8 @@ class Table:
             now = self._base.now(ask)
             self._let_due(ask, now)
             lanes = self._open(ask, limits, now)
-            picked = self._pick(ask, lanes) if lanes else None
-            known = self._row(ask, picked) if picked is not None else None
-            if known is None or known.state not in (QUEUED, LATER):
+            known = self._pick(ask, lanes)
+            if known is None:
                 return None
             taken = known._replace(state=DRIVEN, since=now, attempt=known.attempt + 1)
             taken = taken._replace(worker=worker.id, machine=worker.machine)
@@ -124,31 +124,23 @@ class Table:
                 "ON CONFLICT (id) DO UPDATE SET signed = excluded.signed, slots = excluded.slots",
                 *signed,
             )
+            words = f"SELECT {_COLUMNS} FROM runs WHERE worker = ? AND state = 'driven' AND repository = ?"
+            has = {row.run_id: row for row in [self._of(ask, one) for one in ask(words, worker.id, self._repository)]}
             for one in sorted(progress):
-                known = self._row(ask, one.run_id)
-                if known is None or not _has(known, worker, one.attempt):
+                known = has.pop(one.run_id, None)
+                if known is None or known.attempt != one.attempt:
                     lost.add(one.run_id)
                     continue
                 if known.asked:
                     asked[one.run_id] = known.asked
-                self._spend(ask, known.lane, one.cost - known.cost)
-                ask(
-                    "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?",
-                    one.cost,
-                    _plain(one.step),
-                    self._repository,
-                    one.run_id,
-                )
-            self._release_unknown(ask, worker, {one.run_id for one in progress})
+                if (known.cost, known.step) != (one.cost, one.step):
+                    self._spend(ask, known.lane, one.cost - known.cost)
+                    words = "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?"
+                    ask(words, one.cost, _plain(one.step), self._repository, one.run_id)
+            for row in has.values():  # its claim arrived, and the answer to it was lost
+                self._write(ask, row, row._replace(state=QUEUED, worker="", machine="", since=self._base.now(ask)))
             spent = self._spent(ask)
         return Signed(frozenset(lost), asked, spent)
-
-    def _release_unknown(self, ask: Ask, worker: Worker, known: Collection[str]) -> None:
-        """Offer again what a worker has without knowing: its claim arrived, and the answer to it was lost."""
-        words = f"SELECT {_COLUMNS} FROM runs WHERE worker = ? AND state = 'driven' AND repository = ?"
-        for row in [self._of(ask, one) for one in ask(words, worker.id, self._repository)]:
-            if row.run_id not in known:
-                self._write(ask, row, row._replace(state=QUEUED, worker="", machine="", since=self._base.now(ask)))
 
     def settle(self, worker: Worker, row: Row) -> bool:
         """As `Queue` says."""
@@ -228,8 +220,7 @@ class Table:
                 known = self._row(ask, run_id)
                 if known is None or known.state == DRIVEN:
                     continue
-                self._count(ask, known.lane, known.state, -1)
-                self._spend(ask, known.lane, -known.cost)
+                self._move(ask, known, None)
                 for table in ("runs", "needs"):
                     ask(f"DELETE FROM {table} WHERE repository = ? AND run_id = ?", self._repository, run_id)
                 gone += 1
@@ -280,11 +271,10 @@ class Table:
 
     def _first(self, ask: Ask, most: int | None) -> list[Row]:
         every = []
-        words = f"SELECT seq, {_COLUMNS} FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq"
         for (lane,) in ask("SELECT name FROM lanes WHERE repository = ?", self._repository):
-            every += ask(words + ("" if most is None else f" LIMIT {most}"), lane)
-        every.sort(key=lambda one: (one[5], one[0]))
-        return [self._of(ask, one[1:]) for one in every[:most]]
+            every += ask(_QUEUED + ("" if most is None else f" LIMIT {most}"), lane)
+        every.sort()
+        return [self._of(ask, one[2:]) for one in every[:most]]
 
     def standings(self) -> list[Standing]:
         """As `Queue` says."""
@@ -342,13 +332,10 @@ class Table:
 
     # ---- Rows.
 
-    def _pick(self, ask: Ask, lanes: Sequence[str]) -> str | None:
+    def _pick(self, ask: Ask, lanes: Iterable[str]) -> Row | None:
         """Pick the first of these lanes."""
-        words = (
-            "SELECT priority, seq, run_id FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq LIMIT 1"
-        )
-        found = [one for lane in lanes for one in ask(words, lane)]
-        return str(min(found)[2]) if found else None
+        found = [one for lane in lanes for one in ask(f"{_QUEUED} LIMIT 1", lane)]
+        return self._of(ask, min(found)[2:]) if found else None
 
     def _ready(self, ask: Ask, row: Row) -> Row:
         """Give a row that may be queued as it can be: behind others, before its time, or now."""
@@ -364,7 +351,9 @@ class Table:
 
     def _write(self, ask: Ask, known: Row | None, row: Row) -> None:
         """Write a row in the place of another, and all that follows from it."""
-        lane = self._lane(ask, row.lane)
+        lane = row.lane.name
+        if known is None or known.lane != row.lane:
+            ask("INSERT INTO lanes VALUES (?, ?, ?, ?, '', '', 0, 0) ON CONFLICT (name) DO NOTHING", lane, *row.lane)
         more = json.dumps({key: value for key in _MORE if (value := getattr(row, key))})
         values = (
             self._repository, row.run_id, row.handle, lane, row.state, row.priority, time.time_ns(), row.not_before,
@@ -379,11 +368,7 @@ class Table:
             "attempt = excluded.attempt, asked = excluded.asked, step = excluded.step, more = excluded.more",
             *values,
         )
-        if known is not None:
-            self._count(ask, known.lane, known.state, -1)
-            self._spend(ask, known.lane, -known.cost)
-        self._count(ask, row.lane, row.state, 1)
-        self._spend(ask, row.lane, row.cost)
+        self._move(ask, known, row)
         if row.after or (known is not None and known.after):
             self._note_needs(ask, row)
         if row.state == DONE and (known is None or known.state != DONE):
@@ -425,8 +410,7 @@ class Table:
         for one in ask(words, now, self._repository):
             row = self._of(ask, one)
             ask("UPDATE runs SET state = 'queued' WHERE repository = ? AND run_id = ?", self._repository, row.run_id)
-            self._count(ask, row.lane, LATER, -1)
-            self._count(ask, row.lane, QUEUED, 1)
+            self._move(ask, row, row._replace(state=QUEUED))
 
     def _open(self, ask: Ask, limits: Limits, now: float) -> list[str]:
         """Name the lanes of which a run may be given out."""
@@ -452,13 +436,22 @@ class Table:
         ((spent,),) = ask("SELECT COALESCE(SUM(spent), 0) FROM lanes WHERE repository = ?", self._repository)
         return float(spent)
 
-    def _lane(self, ask: Ask, lane: Lane) -> str:
-        ask("INSERT INTO lanes VALUES (?, ?, ?, ?, '', '', 0, 0) ON CONFLICT (name) DO NOTHING", lane.name, *lane)
-        return lane.name
-
-    def _count(self, ask: Ask, lane: Lane, state: str, by: int) -> None:
-        words = "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT (lane, state) DO UPDATE SET n = counts.n + excluded.n"
-        ask(words, lane.name, state, by)
+    def _move(self, ask: Ask, known: Row | None, row: Row | None) -> None:
+        """Count a row where it stands now, and no more where it stood, with its cost."""
+        counts: dict[tuple[str, str], int] = {}
+        costs: dict[Lane, float] = {}
+        for one, by in ((known, -1), (row, 1)):
+            if one is not None:
+                at = (one.lane.name, one.state)
+                counts[at] = counts.get(at, 0) + by
+                costs[one.lane] = costs.get(one.lane, 0.0) + by * one.cost
+        changed = [(*at, by) for at, by in sorted(counts.items()) if by]
+        if changed:
+            words = f"INSERT INTO counts VALUES {', '.join(['(?, ?, ?)'] * len(changed))} "
+            words += "ON CONFLICT (lane, state) DO UPDATE SET n = counts.n + excluded.n"
+            ask(words, *[value for one in changed for value in one])
+        for lane, by_cost in costs.items():
+            self._spend(ask, lane, by_cost)
 
     def _spend(self, ask: Ask, lane: Lane, by: float) -> None:
         if by:
