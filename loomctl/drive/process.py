@@ -31,7 +31,8 @@ _BLOCK = 1 << 16
 _LAST_WORDS = 8_000  # bytes of what it printed on standard error
 _MOST_LEFT = 64  # blocks that are read of what has ended: what it left behind may print for ever
 _BYE = b"."
-_SUBREAPER, _DEATH_SIGNAL = 36, 1  # prctl's own numbers
+_SUBREAPER, _DEATH_SIGNAL, _NAME = 36, 1, 15  # prctl's own numbers
+_KEEPER = "loom-keeper"
 
 
 class Order(NamedTuple):
@@ -243,6 +244,11 @@ def adopting() -> Iterator[None]:
         _prctl(_SUBREAPER, 0)
 
 
+def is_keeper(one: psutil.Process) -> bool:
+    """Tell whether a process ends what a driver started; where the system gives none a name, none is known."""
+    return one.name() == _KEEPER
+
+
 def new_word(store: str) -> str:
     """Make the word of a driver: a part that all of this store's have, for a run's id may be another's elsewhere."""
     return f"{digests.of_text(os.path.realpath(store))[:16]}-{secrets.token_hex(16)}"
@@ -278,6 +284,7 @@ def _keep(
     tells: int,
 ) -> None:
     """Start the assistant, and end it with all that it started when the driver lets go without a word."""
+    _prctl(_NAME, _KEEPER.encode())
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -347,7 +354,7 @@ def _reap(child: int, codes: list[int]) -> None:
                 codes.append(os.waitstatus_to_exitcode(ended[1]))
 
 
-def _prctl(option: int, value: int) -> None:
+def _prctl(option: int, value: int | bytes) -> None:
     if sys.platform == "linux":
         import ctypes
 

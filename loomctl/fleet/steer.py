@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from loomctl.drive.process import GRACE
+from loomctl.drive.process import is_keeper
 from loomctl.fleet import runs
 from loomctl.fleet.model import CANCEL, OVER
 from loomctl.flow import stop as flow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Workspace
 
 CANCELLABLE = (*ACTIVE, "pending", "failed")
+_DYING = 1.0  # seconds that what was killed may take
 MARK = "LOOM_FLEET"  # in the environment of a drive: the run and the attempt for which it was started
 
 
@@ -80,21 +81,20 @@ def mark_of(row: Row) -> str:
 def end_earlier(row: Row) -> int:
     """End drives of earlier attempts that still stand here: a stopped one cannot end itself; gives how many.
 
-    Their keepers end what they started.
+    Their keepers live on, and end what the drives started. That takes a while, for which nobody has to wait here.
     """
-    found: dict[int, psutil.Process] = {}
+    ended = []
     name, _, number = mark_of(row).partition(" ")
     for one in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             environ = one.environ() if one.pid != os.getpid() else {}
             known, _, attempt = environ.get(MARK, "").partition(" ")
-            if known == name and attempt != number and STARTED_FOR not in environ:
-                found[one.pid] = one
-    roots = []
-    for one in found.values():
-        with contextlib.suppress(psutil.Error):
-            if one.ppid() not in found:
-                roots.append(one)
+            if known != name or attempt == number or STARTED_FOR in environ:
+                continue
+            if is_keeper(one):
+                one.resume()
+            else:
                 one.kill()
-    psutil.wait_procs(found.values(), timeout=GRACE)
-    return len(roots)
+                ended.append(one)
+    psutil.wait_procs(ended, timeout=_DYING)
+    return len(ended)

@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
+from loomctl.fleet import steer
+from loomctl.fleet.model import DRIVEN, Lane, Row
 from tests.helpers.driven import WAIT
 from tests.helpers.fleets import LIMIT, Fleet
 from tests.helpers.postgres import Postgres
@@ -119,6 +121,21 @@ def test_a_worker_that_stood_still_too_long_finds_its_runs_gone_on(make: Make) -
     assert fleet.verdict(runs=[run_id])[:5] == (1, 1, 0, 0, 0)
     taken = [one["properties"].get("epoch") for one in fleet.events(run_id) if one["event"] == "lease.taken"]
     assert len(taken) == len(set(taken))
+
+
+def test_who_ends_what_a_dead_drive_started_is_left_alone(tmp_path: Path) -> None:
+    """Its run may be over, and then no other drive would end that."""
+    fleet = Fleet(tmp_path / "fleet", leaves="trap '' TERM")
+    (run_id,) = fleet.add(1, random.Random(1))
+    hold(fleet, run_id)
+    row = Row(run_id, "make", "make it", Lane("here", "claude-code", "steps"), 1, DRIVEN, attempt=2)
+    fleet.environment[steer.MARK] = steer.mark_of(row._replace(attempt=1))
+    drive = fleet.start("drive", run_id)
+    until(lambda: bool(fleet.left()))
+    drive.kill()
+    drive.communicate()
+    assert steer.end_earlier(row) == 0
+    until(lambda: not fleet.alive())
 
 
 def test_a_worker_alone_that_stood_still_ends_its_drives_and_goes_on(make: Make) -> None:
