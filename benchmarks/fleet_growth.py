@@ -222,7 +222,7 @@ def remote(base: Path, numbers: Iterable[int]) -> Iterable[stand.Row]:
     for number in numbers:
         tree = git(clone, "write-tree").decode().strip()
         commit = git(clone, "commit-tree", tree, "-m", "state").decode().strip()
-        git(clone, "push", "-q", "origin", f"{commit}:refs/heads/main")
+        git(clone, "push", "-q", "--force", "origin", f"{commit}:refs/heads/main")
         names = [f"refs/loom/{kind}/run-{at:06}-2026-10-01" for at in range(number) for kind in ("runs", "work")]
         git(there, "update-ref", "--stdin", given="".join(f"update {name} {commit}\n" for name in names))
         git(there, "pack-refs", "--all")
