@@ -88,8 +88,9 @@ class Sqlite:
 
 
 def _broken(path: str, why: object) -> LoomError:
-    what = "the fleet's queue cannot be used"
-    hint = f"rm {quoted(path)}* && loomctl fleet rebuild"
+    what, hint = "the fleet's queue cannot be used", f"rm {quoted(path)}* && loomctl fleet rebuild"
+    if isinstance(why, sqlite3.OperationalError):  # it is whole, and busy, or has no room
+        hint = "loomctl fleet doctor"
     return LoomError("QUEUE_GONE", what, where=path, why=f"{why}; the runs hold all", hint=hint, exit_code=EXIT_SETUP)
 
 
