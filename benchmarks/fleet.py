@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import sys
 import time
@@ -71,6 +72,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in a shell's background it is ignored, by workers too
     told: dict[str, Any] = {}
     rows: list[stand.Row] = []
     for name in ("here", "postgres") if options.queue == "both" else (options.queue,):
