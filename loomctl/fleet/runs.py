@@ -169,7 +169,13 @@ def of_store(space: Workspace, *, travels: bool = False) -> Iterator[State]:
 
 def repository_of(space: Workspace, address: str = "") -> str:
     """Name the repository alike wherever it was cloned. address: of the remote by which its runs travel, if any."""
-    if address:
-        bare = re.sub(r"^[a-z+]+://|^[^/@]*@", "", address.lower()).replace(":", "/")
-        return digests.of_text(re.sub(r"(\.git)?/*$", "", bare))[:16]
-    return digests.of_text(os.path.realpath(space.store.folder))[:16]
+    return digests.of_text(_bare(address) if address else os.path.realpath(space.store.folder))[:16]
+
+
+def _bare(address: str) -> str:
+    path = address.removeprefix("file://")
+    if os.path.isabs(path):
+        bare = os.path.realpath(path)
+    else:  # by HTTPS and by SSH it is one
+        bare = re.sub(r"^([a-z+]+://)?([^/@]*@)?", "", address.lower()).replace(":", "/").replace("//", "/")
+    return re.sub(r"(\.git)?/*$", "", bare)
