@@ -25,7 +25,10 @@ _KEYS = frozenset({"work", "workflow", "priority", "key", "after"})
 
 
 class Order(NamedTuple):
-    """A piece of work. workflow, key: None for the usual one, and for none; after: runs, by handle or id."""
+    """A piece of work. workflow, key: None for the usual one, and for none.
+
+    after: runs, by handle or id, or by the key of an order before this one.
+    """
 
     work: str
     workflow: str | None = None
@@ -51,13 +54,16 @@ def add(
     Each order is done before the next: what was added stays where a later one is refused, and with keys the same list
     can be given again.
     """
+    by_key: dict[str, str] = {}
     for order in orders:
-        after = tuple(find.run_to_read(space, one) for one in order.after)
+        after = tuple(by_key.get(one) or find.run_to_read(space, one) for one in order.after)
         place = runs.entry(host=host, priority=order.priority, after=after, shared=travels)
         begun = start.start(
             space, order.work, workflow=order.workflow, key=order.key, later=True, more={runs.KEY: place}
         )
         state = begun.run.state
+        if order.key is not None:
+            by_key[order.key] = begun.run.run_id
         if not begun.created and not runs.is_in(state):
             state = runs.mark(space, begun.run.run_id, **place)
         commit = ""

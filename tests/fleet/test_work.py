@@ -227,6 +227,15 @@ def test_a_run_begins_after_others(make: Make) -> None:
     assert began >= ended
 
 
+def test_a_line_names_what_comes_before_it_by_its_key(make: Make) -> None:
+    fleet = make()
+    (fleet.root / "work.jsonl").write_text('{"work": "a", "key": "one"}\n{"work": "b", "key": "two", "after": "one"}\n')
+    for _ in range(2):
+        first, second = json.loads(fleet.fleet("add", "--from", str(fleet.root / "work.jsonl"), "--json"))["runs"]
+        assert (first["after"], second["after"]) == ([], [first["run_id"]])
+    assert fleet.counts() == {"queued": 1, "after": 1}
+
+
 def test_ctrl_c_ends_a_worker_after_each_step_and_twice_at_once(make: Make) -> None:
     fleet = make(pace=0.3)
     runs = fleet.add(2, random.Random(1))
