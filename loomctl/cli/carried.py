@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from loomctl.cli import output
+from loomctl.cli.command_line import QUEUE
 from loomctl.kit.errors import LoomError
 from loomctl.kit.quick_json import as_object
+from loomctl.runs import find
+from loomctl.runs.machine import run_notes
+from loomctl.runs.machine.local import TERMINAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +30,8 @@ def carried(space: Workspace, named: str | None) -> Iterator[None]:
     from loomctl.handoff import share
 
     share.bring(space, run_id, code=False)
+    if space.caller.host == TERMINAL:  # a person named it, and nothing of it goes into a conversation
+        run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
     yield
     try:
         share.send(space, run_id)
@@ -34,14 +41,15 @@ def carried(space: Workspace, named: str | None) -> Iterator[None]:
 
 
 def _shared(space: Workspace, named: str | None) -> str | None:
-    """Give the run that is named, if its state says that machines share it."""
-    if named is None:
+    """Give the run that is named, if its state says that machines share it; one that never was here, by their queue."""
+    try:
+        run_id = find.find(space, named).run_id
+        state = {} if run_id is None else space.store.read_state(run_id)
+    except LoomError as error:
+        if error.code == "NO_SUCH_RUN" and named is not None and os.environ.get(QUEUE):
+            from loomctl.cli import fleet
+
+            found = fleet.opened(os.environ[QUEUE]).queue.find(named)
+            return found[0].run_id if len(found) == 1 else None
         return None
-    for run_id in space.store.run_ids():
-        if named in (run_id, space.store.handle(run_id)):
-            try:
-                known = as_object(space.store.read_state(run_id).get("fleet"))
-            except LoomError:
-                return None
-            return run_id if known.get("shared") is True else None
-    return None
+    return run_id if as_object(state.get("fleet")).get("shared") is True else None

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
     from loomctl.runs.project import Project, Workspace
 
+QUEUE = "LOOM_QUEUE"
+"""In the environment: the queue that machines share. No assistant gets it, for a password stands in it."""
+
 
 def reader_is_an_assistant() -> bool:
     """Tell whether an assistant reads what is printed: a host's session, or no terminal to read it on."""

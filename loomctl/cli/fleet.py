@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from loomctl.cli import command_line, output, person
-from loomctl.cli.command_line import json_option
+from loomctl.cli.command_line import QUEUE, json_option
 from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import headless, table
-from loomctl.kit import git
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError
+from loomctl.kit import git, machine
+from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 
 EACH = 3  # of an assistant at once: more of them meet their account's limits, and wait
-QUEUE = "LOOM_QUEUE"
-"""In the environment: the queue that machines share. No assistant gets it, for a password stands in it."""
 
 
 class Fleet(NamedTuple):
@@ -58,7 +57,8 @@ def opened(queue: str | None, *, note: bool = True, patience: float = 10.0) -> F
         from loomctl.handoff import share
 
         shared, address = _postgres(), share.address(own)
-        repository = runs.repository_of(own, address)
+        # Without a remote its runs are this machine's alone, wherever another has a project at the same path.
+        repository = runs.repository_of(own, address or f"{machine.hostname()}:{os.path.realpath(own.store.folder)}")
         return Fleet(own, shared.Shared(shared.Server(queue, patience), repository), repository, bool(address))
     repository = runs.repository_of(own)
     found = here.Here(own, repository)
@@ -72,8 +72,9 @@ def _postgres() -> ModuleType:
     try:
         from loomctl.fleet import postgres
     except ImportError as error:
-        what, hint = "this Loom has no queue that machines share", "pip install 'loomctl[fleet]'"
-        raise LoomError("NO_EXTRA", what, why=str(error), hint=hint, exit_code=EXIT_SETUP) from error
+        what, why = "this Loom lacks what a queue of several machines needs", "psycopg is not installed beside it"
+        hint = f"python3 -m pip --python {quoted(sys.executable)} install 'psycopg[binary]>=3.2'"
+        raise LoomError("NO_EXTRA", what, why=why, hint=hint, exit_code=EXIT_SETUP) from error
     return postgres
 
 
@@ -127,8 +128,8 @@ def add(
 ) -> int:
     """Put work into the fleet: each WORK begins a run.
 
-    A line of --from has `work`, and may have `workflow`, `priority`, `key` and `after`. With keys the same file can be
-    added again: what is open is not begun twice.
+    A line of --from has `work`, and may have `workflow`, `priority`, `key` and `after`, which names runs, or keys of
+    lines above. With keys the same file can be added again: what is open is not begun twice.
 
     \b
     Examples:
@@ -160,7 +161,7 @@ def add(
 
 
 class _PerHost(click.ParamType[tuple[str, int]]):
-    """A number, or an assistant's own: `3`, `codex=1`."""
+    """A number, or an assistant's own, behind its name and `=`."""
 
     name = "[HOST=]N"
 
@@ -168,12 +169,10 @@ class _PerHost(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value
         host, _, number = str(value).rpartition("=")
-        if not (number.isascii() and number.isdigit() and 0 < int(number) < 10_000) or (
-            host and host not in table.HOSTS
-        ):
-            self.fail(
-                f"{one_line(str(value), 60)!r} is neither a number nor an assistant's, such as codex=1", param, ctx
-            )
+        fits = number.isascii() and number.isdigit() and 0 < int(number) < 10_000
+        if not fits or (host and host not in table.HOSTS):
+            said = f"{one_line(str(value), 60)!r} is neither a number nor an assistant's, such as {table.CODEX.name}=1"
+            self.fail(said, param, ctx)
         return host, int(number)
 
 
@@ -218,8 +217,8 @@ def work(
     from loomctl.fleet.model import Limits
     from loomctl.fleet.work import Orders, Supervisor
 
-    limit = _limit()
-    fleet = opened(queue, patience=min(10.0, limit / 6))
+    seconds = limit()
+    fleet = opened(queue, patience=min(10.0, seconds / 6))
     person.must_decide(fleet.space, "fleet work")
     hosts = dict(per_host)
     here, each = headless.that_are_here(), hosts.pop("", EACH)
@@ -234,31 +233,27 @@ def work(
     rules = [word for one in allow for word in ("--allow", one)]
     own = dict.fromkeys(headless.that_take_rules(), rules)
     known = {QUEUE: queue} if queue else {}
-    orders = Orders(slots, limits, limit, more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
+    orders = Orders(slots, limits, seconds, more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
     environ = {name: value for name, value in table.for_another(os.environ).items() if name != QUEUE}
     worker = Supervisor(fleet.space, fleet.queue, orders, environ=environ, tell=output.note)
     with _signals(worker):
         return worker.work()
 
 
-def _limit() -> float:
+def limit() -> float:
     """Give after how many seconds without a sign a worker counts as dead. Raises BAD_LIMIT."""
     from loomctl.fleet.model import LIMIT
 
     said = os.environ.get("LOOM_FLEET_LIMIT", "")
     try:
-        limit = float(said or LIMIT)
+        seconds = float(said or LIMIT)
     except ValueError:
-        limit = 0.0
-    if not 2 <= limit <= 3600:
-        what, why = (
-            "LOOM_FLEET_LIMIT is no number of seconds that can be used",
-            "it is 2 to 3600, the same for all workers",
-        )
-        raise LoomError(
-            "BAD_LIMIT", what, where=said[:40], why=why, hint="unset LOOM_FLEET_LIMIT", exit_code=EXIT_USAGE
-        )
-    return limit
+        seconds = 0.0
+    if not 2 <= seconds <= 3600:
+        what, why = "LOOM_FLEET_LIMIT is no length of time", "it is 2 to 3600 seconds, the same for all workers"
+        hint = "unset LOOM_FLEET_LIMIT"
+        raise LoomError("BAD_LIMIT", what, where=said[:40], why=why, hint=hint, exit_code=EXIT_USAGE)
+    return seconds
 
 
 @contextmanager
@@ -291,7 +286,8 @@ def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fl
         told.append({"run_id": row.run_id, "handle": row.handle, "done": said})
         if not as_json:
             output.text(f"{row.handle}: {said}")
-    output.answer({"runs": told}, [], as_json=as_json)
+    if as_json:
+        output.document({"runs": told})
     return EXIT_OK
 
 
@@ -314,7 +310,13 @@ _names = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @queue_option
 @json_option
 def cancel(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
-    """Cancel runs; who drives one ends it now."""
+    """Cancel runs; the worker that drives one ends it now.
+
+    \b
+    Examples:
+      loomctl fleet cancel add-dark-mode-k3f9
+      loomctl fleet cancel add-dark-mode-k3f9 drop-python-x7d2
+    """
     return _stop("cancel", runs, queue, as_json)
 
 
@@ -323,7 +325,13 @@ def cancel(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
 @queue_option
 @json_option
 def pause(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
-    """Let runs rest; who drives one ends it after its step."""
+    """Let runs rest; the worker that drives one ends it after its step.
+
+    \b
+    Examples:
+      loomctl fleet pause add-dark-mode-k3f9
+      loomctl fleet pause add-dark-mode-k3f9 drop-python-x7d2
+    """
     return _stop("pause", runs, queue, as_json)
 
 
@@ -354,7 +362,13 @@ def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> in
 @queue_option
 @json_option
 def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
-    """Let paused runs go on, or a workflow of which three in a row failed alike."""
+    """Let paused runs go on, or a workflow of which three in a row failed alike.
+
+    \b
+    Examples:
+      loomctl fleet resume add-dark-mode-k3f9
+      loomctl fleet resume core
+    """
     return _go("resume", runs, queue, as_json)
 
 
@@ -363,7 +377,13 @@ def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
 @queue_option
 @json_option
 def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
-    """Let failed runs try again."""
+    """Let failed runs try again.
+
+    \b
+    Examples:
+      loomctl fleet retry add-dark-mode-k3f9
+      loomctl fleet retry add-dark-mode-k3f9 drop-python-x7d2
+    """
     return _go("retry", runs, queue, as_json)
 
 
@@ -374,7 +394,12 @@ def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
 def clean(dry_run: bool, queue: str | None, as_json: bool) -> int:
     """Forget runs that are over, and remove worktrees of theirs that are merged.
 
-    The runs themselves stay. The fleet's cost is that of the runs that it knows.
+    The runs themselves stay. The fleet's cost is that of the runs that it knows, so this lowers it.
+
+    \b
+    Examples:
+      loomctl fleet clean
+      loomctl fleet clean --dry-run
     """
     from loomctl.fleet.model import OVER
     from loomctl.handoff import worktrees
@@ -415,13 +440,18 @@ def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
     """Compare the queue with the runs, both ways, and mend the queue.
 
     Exit codes: 0 they agree, or the queue was mended. 1 they differ, with --dry-run.
+
+    \b
+    Examples:
+      loomctl fleet doctor --dry-run
+      loomctl fleet doctor
     """
     from loomctl.fleet import mend
 
     fleet = opened(queue)
     found, rows = mend.compare(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
     if not dry_run:
-        mend.mend(fleet.queue, found, rows)
+        mend.mend(fleet.space, fleet.queue, found, rows, travels=fleet.travels)
     lines = [f"{one.handle}: {one.queue or 'not'} in the queue, {one.state or 'no run of the fleet'}" for one in found]
     lines.append(f"Loom: {'the queue agrees with the runs' if not found else 'mended the queue'}")
     if dry_run and found:
@@ -436,12 +466,18 @@ def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
 def init_command(queue: str | None, as_json: bool) -> int:
     """Make the tables of a queue that machines share, or bring them to this version.
 
-    They stand in the schema `loom_fleet` of the database. The queue of one machine needs none of this.
+    They stand in the schema `loom_fleet` of the database; PostgreSQL 14 or later has it. The queue of one machine needs
+    none of this.
+
+    \b
+    Examples:
+      loomctl fleet init --queue postgresql://loom@db.example.org/loom
+      loomctl fleet init
     """
     if not queue:
         raise click.UsageError("give --queue postgresql://…, or set LOOM_QUEUE; on one machine there is nothing to do")
     made = _postgres().Server(queue).make()
-    said = "Loom: made the queue's tables" if made else "Loom: the queue has its tables"
+    said = f"Loom: {'made the tables' if made else 'the tables are there'}"
     output.answer({"made": made}, [said, "To put your runs into it: loomctl fleet rebuild"], as_json=as_json)
     return EXIT_OK
 
@@ -450,7 +486,13 @@ def init_command(queue: str | None, as_json: bool) -> int:
 @queue_option
 @json_option
 def rebuild(queue: str | None, as_json: bool) -> int:
-    """Make the queue anew from the runs."""
+    """Make the queue anew from the runs of this machine, and of the remote if several share it.
+
+    \b
+    Examples:
+      loomctl fleet rebuild
+      loomctl fleet rebuild --queue postgresql://loom@db.example.org/loom
+    """
     from loomctl.fleet import mend
 
     fleet = opened(queue, note=False)

@@ -10,6 +10,8 @@ from loomctl.fleet import runs
 from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, OVER, PAUSED, STATES, WAITS
 from loomctl.handoff import share
 from loomctl.kit.errors import LoomError
+from loomctl.kit.quick_json import as_object
+from loomctl.runs.machine import run_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +91,11 @@ def compare(
 ) -> tuple[list[Difference], list[Row]]:
     """Compare the queue with the runs, both ways; gives what differs, and the rows that mend it.
 
-    What is driven just now counts as it stands in the queue.
+    What is driven just now counts as it stands in the queue. travels: the remote's states are brought before, which
+    count. Raises as a remote does.
     """
+    if travels:
+        _bring(space)
     known = {row.run_id: row for row in queue.rows(STATES)}
     found: list[Difference] = []
     rows: list[Row] = []
@@ -113,25 +118,48 @@ def _agree(there: Row, row: Row) -> bool:
     return there.state not in ("done", "cancelled")
 
 
-def mend(queue: Queue, found: Sequence[Difference], rows: Sequence[Row]) -> None:
-    """Make the queue tell what the runs do."""
-    queue.offer(rows)
+def mend(
+    space: Workspace, queue: Queue, found: Sequence[Difference], rows: Sequence[Row], *, travels: bool = False
+) -> None:
+    """Make the queue tell what the runs do. travels: as of `rebuild`."""
+    queue.offer(_sent(space, rows) if travels else rows)
     queue.drop([one.run_id for one in found if not one.state])
 
 
 def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = False) -> int:
     """Make the queue anew from the runs that are not over; gives how many are in it.
 
-    travels: those of the remote, too.
+    travels: those of the remote, too, and it gets those that were this machine's alone. Raises as a remote does.
     """
-    for run_id, commit in share.listed(space).items() if travels else ():
-        with contextlib.suppress(OSError, LoomError):
-            share.bring(space, run_id, theirs=commit, code=False)
+    if travels:
+        _bring(space)
     rows = [
         row
         for state in runs.of_store(space, travels=travels)
         if (row := now(space, state, repository)).state not in OVER
     ]
+    rows = _sent(space, rows) if travels else rows
     queue.clear()
     queue.offer(rows)
     return len(rows)
+
+
+def _bring(space: Workspace) -> None:
+    for run_id, commit in share.listed(space).items():
+        with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other away
+            share.bring(space, run_id, theirs=commit, code=False)
+
+
+def _sent(space: Workspace, rows: Sequence[Row]) -> list[Row]:
+    """Send what is this machine's alone, which no other could drive; gives the rows as they are then."""
+    found = []
+    for row in rows:
+        if row.state in OVER or as_object(space.store.read_state(row.run_id)[runs.KEY]).get("shared"):
+            found.append(row)
+            continue
+        if not run_notes.is_known(row.run_id, space.store.folder):  # it came with the project, and is nobody's here
+            continue
+        state = runs.mark(space, row.run_id, shared=True)
+        commit = share.send(space, row.run_id)
+        found.append(now(space, state, row.lane.repository)._replace(commit=commit))
+    return found

@@ -50,7 +50,7 @@ def bring(
         run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
     notes = list(pulled.notes)
     if pulled.saved:
-        notes.append(f"What was here stays as {space.store.handle(pulled.saved)}")
+        notes.append(f"The state that was here stays as {space.store.handle(pulled.saved)}")
     if code:
         notes += _code(desk, run_id, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
     return Brought(theirs, notes)

@@ -84,6 +84,7 @@ def test_what_one_machine_adds_the_other_drives_with_its_code(machines: Machines
     assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
     assert alpha.counts() == beta.counts() == {"done": 1}
     assert alpha.state(run_id)["status"] == "in_progress"
+    assert "agrees" in alpha.fleet("doctor", "--dry-run")
     alpha.loomctl("pull", run_id)
     assert alpha.state(run_id)["status"] == "completed"
 
@@ -139,6 +140,35 @@ def test_a_remote_that_is_away_is_no_failure_and_gets_the_end_later(machines: Ma
     assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
     process.send_signal(signal.SIGINT)
     assert process.wait(WAIT) == 0
+
+
+def test_a_machine_that_never_had_a_run_decides_of_it_by_what_the_board_says(machines: Machines) -> None:
+    alpha, beta = machines.all
+    for one in machines.all:
+        one.workflow("gated", [{"id": "step-0", "prompt": "Do it."}, {"id": "ask", "kind": "human", "prompt": "Good?"}])
+    (run_id,) = beta.put("make it", workflow="gated")
+    process = beta.work(1)
+    until(lambda: alpha.counts() == {"waits": 1})
+    alpha.environment["LOOM_QUEUE"] = alpha.words[-1]
+    alpha.loomctl(*alpha.row(run_id)["command"].split()[1:])
+    until(lambda: alpha.counts() == {"done": 1})
+    (run_id,) = alpha.put("make another", workflow="gated")
+    until(lambda: alpha.counts() == {"waits": 1, "done": 1})
+    alpha.loomctl("approve", alpha.row(run_id)["handle"][:-2])  # a run is named by the beginning of its handle, too
+    until(lambda: alpha.counts() == {"done": 2})
+    process.send_signal(signal.SIGINT)
+    assert process.wait(WAIT) == 0
+
+
+@pytest.mark.parametrize("verb", ["rebuild", "doctor"])
+def test_runs_of_one_machine_are_sent_as_its_queue_becomes_one_of_several(machines: Machines, verb: str) -> None:
+    alpha, beta = machines.all
+    shared, alpha.words = alpha.words, []
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    alpha.words = shared
+    alpha.fleet(verb)
+    assert beta.work(1, "--until-idle").wait(WAIT) == 0, (beta.root / "workers.log").read_text()
+    assert '"completed"' in machines.state(run_id)
 
 
 def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
