@@ -264,6 +264,7 @@ def test_a_new_state_has_the_keys_of_its_schema() -> None:
         "earlier",
         "forked_from",
         "saved_from",
+        "fleet",
         "lease",
         "driving",
         "lease_before_loom",

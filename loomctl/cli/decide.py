@@ -309,7 +309,9 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     waited = command_steps.answer(space, the_run)
     told = {"run_id": run_id, "handle": called, "trusted": digest, "commands": commands, "artifacts": loads}
     told["allow"] = allowed
-    again = f" The run waited for this. To go on: loomctl next {called}" if waited else ""
+    in_a_fleet = bool(the_run.state.get("fleet"))
+    onward = "The fleet's workers go on with it" if in_a_fleet else f"To go on: loomctl next {called}"
+    again = f" The run waited for this. {onward}" if waited else ""
     output.answer(told, [f"Loom: allowed on this machine.{again}"], as_json=as_json)
     return EXIT_OK
 

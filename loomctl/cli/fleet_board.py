@@ -10,7 +10,7 @@ import click
 
 from loomctl.cli import command_line, following, output, person
 from loomctl.cli.command_line import json_option
-from loomctl.cli.fleet import fleet_command, opened, queue_option
+from loomctl.cli.fleet import fleet_command, limit, opened, queue_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
 
@@ -41,10 +41,10 @@ def status(queue: str | None, watch: bool, as_json: bool) -> int:
     from loomctl.cli import fleet_screen
     from loomctl.fleet import board
 
-    fleet, limit = opened(queue), board.limit_of()
+    fleet, seconds = opened(queue), limit()
     if watch and not as_json and following.may_draw():
-        return _watch(fleet, limit)
-    seen = board.gather(fleet.queue, limit=limit)
+        return _watch(fleet, seconds)
+    seen = board.gather(fleet.queue, limit=seconds)
     if as_json:
         output.document(seen.to_dict())
         return EXIT_OK
@@ -53,7 +53,7 @@ def status(queue: str | None, watch: bool, as_json: bool) -> int:
     return EXIT_OK
 
 
-def _watch(fleet: Fleet, limit: float) -> int:
+def _watch(fleet: Fleet, seconds: float) -> int:
     from loomctl.cli import fleet_screen
     from loomctl.fleet import board
 
@@ -61,7 +61,7 @@ def _watch(fleet: Fleet, limit: float) -> int:
     try:
         while True:
             was, size = size, following.size()
-            lines = [*fleet_screen.lines(board.gather(fleet.queue, limit=limit))]
+            lines = [*fleet_screen.lines(board.gather(fleet.queue, limit=seconds))]
             following.draw(lines, *size, is_new=size != was)
             time.sleep(_EVERY)
     except KeyboardInterrupt:
@@ -73,7 +73,7 @@ def _page(fleet: Fleet, *, live: bool) -> str:
     from loomctl.fleet import board, page
 
     name = os.path.basename(os.path.realpath(fleet.space.project.root))
-    return page.made(board.gather(fleet.queue, most=page.MOST, limit=board.limit_of()), name or "/", live=live)
+    return page.made(board.gather(fleet.queue, most=page.MOST, limit=limit()), name or "/", live=live)
 
 
 @fleet_command.command()

@@ -145,6 +145,10 @@ _ALL = f"{__name__}.all"
 class Group(click.Group):
     """Lists its commands with their whole summaries."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the names but for those that are no person's to type."""
+        return [name for name in super().list_commands(ctx) if not self.commands[name].hidden]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands below one title."""
         self.format_list(ctx, formatter, "Commands", self.list_commands(ctx))

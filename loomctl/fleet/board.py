@@ -5,7 +5,6 @@ It reads a few rows of each kind and the counts that a queue keeps: its cost doe
 
 from __future__ import annotations
 
-import os
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -183,11 +182,6 @@ def _told(row: Row) -> dict[str, Any]:
     told = row.to_dict()
     not_before = clock.stamp(row.not_before) if row.not_before else None
     return {**told, "since": clock.stamp(row.since) if row.since else None, "not_before": not_before}
-
-
-def limit_of() -> float:
-    """Give the seconds without a sign after which a worker counts as dead."""
-    return float(os.environ.get("LOOM_FLEET_LIMIT", "") or LIMIT)
 
 
 def gather(queue: Queue, *, most: int = MOST, limit: float = LIMIT, budget: float | None = None) -> Board:

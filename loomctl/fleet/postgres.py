@@ -142,7 +142,8 @@ class Server:
         """Make the tables where there are none; tells whether it did. Raises QUEUE_GONE and NEWER_QUEUE."""
         if self._too_old():
             what, why = "the server is too old for a fleet's queue", "it takes PostgreSQL 14 or later"
-            raise LoomError("QUEUE_GONE", what, where=_shown(self._address), why=why, exit_code=EXIT_SETUP, hint=UPDATE)
+            hint = "loomctl fleet init --help"
+            raise LoomError("QUEUE_GONE", what, where=_shown(self._address), why=why, hint=hint, exit_code=EXIT_SETUP)
         found = self.version()
         if found is not None and found > VERSION:
             raise newer(self._address, found)

@@ -13,7 +13,7 @@ from loomctl.fleet import runs
 from loomctl.fleet.model import CANCEL, OVER
 from loomctl.flow import stop as flow
 from loomctl.handoff import share
-from loomctl.kit.errors import EXIT_FINDINGS, LoomError
+from loomctl.kit.errors import EXIT_USAGE, LoomError
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store.write_rules import STARTED_FOR
 
@@ -31,15 +31,13 @@ MARK = "LOOM_FLEET"  # in the environment of a drive: the run and the attempt fo
 
 
 def stop(space: Workspace, queue: Queue, row: Row, what: str, *, travels: bool = False) -> bool:
-    """Cancel or pause a run; False where the worker that drives it sees to it. Raises RUN_OVER.
+    """Cancel or pause a run; False where the worker that drives it sees to it. Raises BAD_STATUS.
 
     travels: the run is taken from its remote before, and sent there again; raises as these do.
     """
     if row.state in OVER:
-        why = "what is over cannot be changed"
-        raise LoomError(
-            "RUN_OVER", f"the run {row.handle} is {row.state}", why=why, hint="loomctl fleet", exit_code=EXIT_FINDINGS
-        )
+        said, why = f"the run {row.handle} is {row.state}", "it is over, so nothing of it is left to be changed"
+        raise LoomError("BAD_STATUS", said, why=why, hint="loomctl fleet", exit_code=EXIT_USAGE)
     if queue.ask(row.run_id, what):
         return False
 

@@ -41,6 +41,7 @@ _COLUMNS = (
     "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
 )
 _QUEUED = f"SELECT priority, seq, {_COLUMNS} FROM runs WHERE lane = ? AND state = 'queued' ORDER BY priority, seq"
+_RENEWED = ", ".join(f"{one} = excluded.{one}" for one in [*_COLUMNS.split(", ")[1:], "signature"])
 _MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
 _DEAD = (
@@ -360,14 +361,10 @@ class Table:
             row.since, row.revision, row.cost, _plain(row.signature), row.worker, row.attempt, row.asked,
             _plain(row.step), more,
         )  # fmt: skip
-        ask(
+        words = (
             f"INSERT INTO runs VALUES ({', '.join('?' * len(values))}) ON CONFLICT (repository, run_id) DO UPDATE SET "
-            "handle = excluded.handle, lane = excluded.lane, state = excluded.state, priority = excluded.priority, "
-            "not_before = excluded.not_before, since = excluded.since, revision = excluded.revision, "
-            "cost = excluded.cost, signature = excluded.signature, worker = excluded.worker, "
-            "attempt = excluded.attempt, asked = excluded.asked, step = excluded.step, more = excluded.more",
-            *values,
         )
+        ask(words + _RENEWED, *values)
         self._move(ask, known, row)
         if row.after or (known is not None and known.after):
             self._note_needs(ask, row)

@@ -355,7 +355,7 @@ class Supervisor:
                 steer.end_earlier(row)
             drive = _Drive(row, self._command(row), self._space.project.root, self._environ)
         except OSError as error:
-            self._over.append(self._failed(row, "crash", f"the drive could not be started: {error}"))
+            self._over.append(self._as_failed(row, "crash", f"the drive could not be started: {error}"))
             return
         self._drives[row.run_id] = drive
         selector.register(drive.process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
@@ -401,7 +401,7 @@ class Supervisor:
         try:
             state = self._space.store.read_state(was.run_id)
         except (OSError, LoomError) as error:
-            return self._failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
+            return self._as_failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
         row = runs.row_of(state, was.lane.repository)
         row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
         if drive.asked and row.state not in OVER:  # what is asked is done once nobody has it
@@ -417,10 +417,10 @@ class Supervisor:
             self._try(lambda: self._queue.hold(was.lane.host, row.not_before, row.why))
         known = code in (EXIT_OK, EXIT_FINDINGS, EXIT_WAITS, EXIT_LIMIT, ON_INTERRUPT) and ended
         if row.state == QUEUED and not known and not (drive.is_lost or self._stops or code < 0):
-            return self._failed(row, kind or "crash", drive.error or words or f"the drive ended with {code}")
+            return self._as_failed(row, kind or "crash", drive.error or words or f"the drive ended with {code}")
         return row
 
-    def _failed(self, row: Row, kind: str, why: str) -> Row:
+    def _as_failed(self, row: Row, kind: str, why: str) -> Row:
         """Say that a run failed, in its state too, where that does not tell it."""
         with contextlib.suppress(OSError, LoomError):
             told = {"kind": kind, "why": why, "at": clock.now()}
@@ -437,7 +437,7 @@ def _parts(row: Row) -> Iterator[str]:
     if row.state == DONE:
         yield "completed" + (f", {row.cost:.2f} USD" if row.cost else "")
     elif row.state == WAITS:
-        yield f"waits for {row.why or row.kind}"
+        yield f"waits for you: {row.why or row.kind}"
         yield row.command
     elif row.state == FAILED:
         yield f"failed ({row.kind}): {row.why}"

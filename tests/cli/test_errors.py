@@ -334,6 +334,15 @@ def broken_queue(scene: Scene) -> None:
     scene.write(".loom/local/fleet.sqlite3", "mine\n" * 99)
 
 
+def limit_of_no_use(scene: Scene) -> None:
+    begin(scene)
+    os.environ["LOOM_FLEET_LIMIT"] = "soon"
+
+
+def bad_list(scene: Scene) -> None:
+    scene.write("work.jsonl", '{"work": "add dark mode"}\n{"work": ""}\n')
+
+
 FAILING = [
     Failing(["init"], 2, "NO_TERMINAL"),
     Failing(["install", "--to", ".loom/workflows"], 2, "FILE_EXISTS", something_called_loomctl, None),
@@ -364,6 +373,14 @@ FAILING = [
     Failing(["pause", "shop", "--after-step"], 2, "BAD_STATUS", over),
     Failing(["drive", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["fleet", "status"], 8, "QUEUE_GONE", broken_queue, None),
+    Failing(["fleet", "status"], 2, "BAD_LIMIT", limit_of_no_use, None),
+    Failing(["fleet", "add"], 2, "USAGE"),
+    Failing(["fleet", "add", "--from", "work.jsonl"], 2, "BAD_ORDER", bad_list),
+    Failing(["fleet", "add", "x", "--after", "nowhere"], 3, "NO_SUCH_RUN", begin),
+    *(Failing(["fleet", verb, "nowhere"], 3, "NO_SUCH_RUN", begin) for verb in ("pause", "resume", "retry", "cancel")),
+    Failing(["fleet", "init"], 2, "USAGE"),
+    Failing(["fleet", "work", "--nonsense"], 2, "USAGE"),
+    *(Failing(["fleet", verb], 8, "QUEUE_GONE", broken_queue, None) for verb in ("clean", "doctor", "rebuild")),
     Failing(["fleet", "report"], 8, "QUEUE_GONE", broken_queue, None),
     Failing(["fleet", "report", "-o", "nowhere/board.html"], 2, "NO_FOLDER", None, None),
     Failing(["fleet", "board"], 8, "QUEUE_GONE", broken_queue, None),

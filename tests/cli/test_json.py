@@ -28,6 +28,10 @@ MEMORY = {
     *("on", "file", "line", "has_line", "makes_file", "ignored_by_git"),
     *("run_ids", "imports", "left_out", "bytes", "price"),
 }
+FLEET = {
+    *("at", "limit", "counts", "cost", "waits", "driven", "queued", "paused", "later", "failed"),
+    *("paused_workflows", "held_hosts", "machines", "no_worker"),
+}
 GIVEN = {
     "debug reduce": '{"tool": "Bash", "args": {"command": "ls"}, "result": {"stdout": "a"}}',
     "debug outcome": '{"outcome": "succeeded"}',
@@ -167,6 +171,16 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
             *("files", "patches", "notes"),
         },
     ),
+    (["fleet", "add", "mend the lamp", "--workflow", "tiny"], {"runs"}),
+    (["fleet", "status"], FLEET),
+    (["fleet", "pause", "mend"], {"runs"}),
+    (["fleet", "resume", "mend"], {"runs"}),
+    (["fleet", "retry", "mend"], {"runs"}),
+    (["fleet", "doctor"], {"differences", "mended"}),
+    (["fleet", "rebuild"], {"runs"}),
+    (["fleet", "report"], {"path", "bytes"}),
+    (["fleet", "cancel", "mend"], {"runs"}),
+    (["fleet", "clean"], {"runs", "worktrees", "dry_run"}),
 ]
 
 
@@ -204,16 +218,20 @@ def test_every_command_gives_one_document(project: Scene, cli: Cli) -> None:
 
 
 def test_every_command_with_json_is_tested() -> None:
-    """No command with `--json` is left out here; what prints an object a line has tests of its own."""
+    """No command with `--json` is left out here; what prints an object a line has tests of its own.
+
+    So have a server, and what needs PostgreSQL.
+    """
     from tests.cli.test_help import ALL
 
     having = {name for name, command in ALL.items() if any("--json" in option.opts for option in command.params)}
     tested = {f"loomctl {' '.join(words)}" for words, _ in COMMANDS}
-    for name in having - {"loomctl demo", "loomctl drive", "loomctl events"}:
+    elsewhere = {"loomctl demo", "loomctl drive", "loomctl events", "loomctl fleet board", "loomctl fleet init"}
+    for name in having - elsewhere:
         assert any(line == name or line.startswith(f"{name} ") for line in tested), name
     plain = set(ALL) - having
-    groups = ("context", "debug", "debug blob", "debug state", "plugin")
-    assert plain == {"loomctl debug hook", *(f"loomctl {group}" for group in groups)}
+    groups = ("context", "fleet", "debug", "debug blob", "debug state", "plugin")
+    assert plain == {"loomctl debug hook", "loomctl fleet work", *(f"loomctl {group}" for group in groups)}
 
 
 @pytest.mark.slow

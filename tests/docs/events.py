@@ -134,6 +134,9 @@ drive.told: the assistant is given what `loomctl tell` keeps for it | text = its
     or `loom` | with = what carried it: `tool result`, `prompt`, `stop`, `start` or `command` | again = whether it was
     given before, to a conversation that was killed or another one
 drive.ended: `loomctl drive` ends | code = its exit code | kind = in a word what it ended for | why = in a sentence
+fleet.marked: somebody changes what the run's state says of its place in the fleet, or a worker does
+    | priority | after | host | added_at | shared | paused | failed | again: those that changed, as
+    [the state](fleet.md#in-a-runs-state) has them, null for what was taken away
 lease.refused: a write of the state was refused, for another drives the run, or drove it since the writer began
     | began = the epoch under which the writer began | epoch = the lease's | holder = who drives, as above
 session.started: a session is bound to the run, or begins bound to it

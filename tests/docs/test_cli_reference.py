@@ -15,6 +15,8 @@ PAGE = DOCS / "reference" / "cli.md"
 
 # Exit codes beyond those that every command has (0, 2, 5, 7, 70), and what they mean for it.
 NO_RUN = {3: "no such run, none active, or several"}
+NO_QUEUE = {8: "the queue does not answer, has no tables, or its extra is not installed"}
+NO_RUN_OF_IT = "no such run in the fleet, or several"
 DRIVES = {3: "no such run, none active, or not this session's", 6: "another session holds the run or the step"}
 LOADS = {4: "a required artifact is missing; the rest was loaded"}
 DECIDES = {**DRIVES, **LOADS, 6: "another process is writing the run, or somebody else decided at the same time"}
@@ -30,6 +32,12 @@ ENDS: dict[str, dict[int, str]] = {
         10: "one of your limits is reached",
         130: "a second Ctrl-C",
     },
+    "loomctl fleet": NO_QUEUE,
+    "loomctl fleet add": {**NO_QUEUE, 3: "no such run to come after"},
+    "loomctl fleet work": {**NO_QUEUE, 10: "`--max-cost` is reached", 130: "a second Ctrl-C"},
+    **{f"loomctl fleet {verb}": {**NO_QUEUE, 3: NO_RUN_OF_IT} for verb in ("cancel", "pause", "resume", "retry")},
+    **{f"loomctl fleet {verb}": NO_QUEUE for verb in ("status", "report", "board", "clean", "init", "rebuild")},
+    "loomctl fleet doctor": {**NO_QUEUE, 1: "with `--dry-run`: queue and runs differ"},
     "loomctl next": {**DRIVES, **LOADS, 8: "a step's command could not be begun"},
     "loomctl done": {**DRIVES, **LOADS},
     "loomctl undo": DRIVES,

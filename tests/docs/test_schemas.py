@@ -43,12 +43,13 @@ state:
     `rejected` of a step's entry = $visit.rejected | The `error` of a step's entry = $error | `earlier` =
     earlier | An entry of `steps` of `earlier` = earlier.steps{} | `forked_from` = forked_from |
     `saved_from` = saved_from | `lease` = lease | `driving` = driving | Its `ended` = driving.ended |
-    The `tries` of `ended` = driving.ended.tries | `feedback` = feedback | An entry of
-    `pending_approvals` = pending_approvals[] | An entry of `approvals` = approvals[] | `sessions` = sessions | An
-    entry of `session_history` = $session | An entry of `compactions` = $session.compactions[] | The `receipt` of a
-    compaction = $receipt | A session's `environment` = $session.environment | `context_metadata` = context_metadata |
-    An entry of `artifacts_in_context` = context_metadata.artifacts_in_context[] | `tool_history` of
-    `context_metadata` = context_metadata.tool_history | `ledger_head` = ledger_head
+    The `tries` of `ended` = driving.ended.tries | `fleet` = fleet | Its `failed` = fleet.failed |
+    `feedback` = feedback | An entry of `pending_approvals` = pending_approvals[] | An entry of `approvals` =
+    approvals[] | `sessions` = sessions | An entry of `session_history` = $session | An entry of `compactions` =
+    $session.compactions[] | The `receipt` of a compaction = $receipt | A session's `environment` =
+    $session.environment | `context_metadata` = context_metadata | An entry of `artifacts_in_context` =
+    context_metadata.artifacts_in_context[] | `tool_history` of `context_metadata` = context_metadata.tool_history |
+    `ledger_head` = ledger_head
 tool_step:
     The line = | `rest` = rest
 status:

@@ -285,7 +285,8 @@ class Scene:
 def decides(arguments: Sequence[str]) -> bool:
     """Tell whether a command line holds a decision that only a person may make (D68)."""
     verbs = ("approve", "reject", "choose", "trust", "cancel", "push", "rm", "tell", "drive")
-    return any(word in verbs for word in arguments[:2]) or "--trust" in arguments
+    of_a_fleet = arguments[:1] == ("fleet",) and arguments[1:2] not in ((), ("status",), ("report",), ("board",))
+    return of_a_fleet or any(word in verbs for word in arguments[:2]) or "--trust" in arguments
 
 
 def run(command: list[str], *, cwd: Path, environ: dict[str, str], given: str | bytes | None = None) -> Ended:
