@@ -251,8 +251,7 @@ def limit() -> float:
         seconds = 0.0
     if not 2 <= seconds <= 3600:
         what, why = "LOOM_FLEET_LIMIT is no length of time", "it is 2 to 3600 seconds, the same for all workers"
-        hint = "unset LOOM_FLEET_LIMIT"
-        raise LoomError("BAD_LIMIT", what, where=said[:40], why=why, hint=hint, exit_code=EXIT_USAGE)
+        raise LoomError("BAD_LIMIT", what, where=said[:9], why=why, hint="unset LOOM_FLEET_LIMIT", exit_code=EXIT_USAGE)
     return seconds
 
 
