@@ -122,7 +122,8 @@ class Stage:
         repository = next(one["repository"] for kind in STATES if kind in told for one in told[kind]["runs"])
         if self._server is not None:
             return postgres.Shared(postgres.Server(fleet.words[-1]), repository)
-        return Table(here.Sqlite(str(fleet.project / ".loom" / "local" / here.NAME)), repository)
+        store = fleet.project / ".loom"
+        return Table(here.Sqlite(str(store / "local" / here.NAME), str(store.resolve())), repository)
 
     def close(self) -> None:
         """End all that was started."""
