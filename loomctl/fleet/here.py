@@ -17,7 +17,7 @@ from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loomctl.fleet.table import Ask
+    from loomctl.fleet.schema import Ask
     from loomctl.runs.project import Workspace
 
 NAME = "fleet.sqlite3"

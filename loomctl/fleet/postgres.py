@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from loomctl.fleet.table import Ask
+    from loomctl.fleet.schema import Ask
 
     _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 

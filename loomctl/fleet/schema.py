@@ -1,4 +1,15 @@
-"""The tables of a queue, in SQL that SQLite and PostgreSQL both speak, and their version."""
+"""The tables of a queue, in SQL that SQLite and PostgreSQL both speak, and who takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import TypeAlias
+
+    Ask: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
 VERSION = 1
 SCHEMA = """
@@ -31,3 +42,18 @@ CREATE TABLE workers (
 );
 CREATE TABLE version (number INTEGER NOT NULL);
 """
+
+
+class Database(Protocol):
+    """Where the tables are."""
+
+    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Ask]:
+        """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE.
+
+        Of those that write there is one at a time.
+        """
+        ...
+
+    def now(self, ask: Ask) -> float:
+        """Give the time, in seconds since 1970."""
+        ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from loomctl.fleet.model import (
     AFTER,
@@ -31,11 +31,9 @@ from loomctl.fleet.port import Alike, Hold, Standing, Worker
 from loomctl.kit.text.fences import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
-    from typing import TypeAlias
+    from collections.abc import Iterable, Sequence
 
-    Ask: TypeAlias = Callable[..., list[tuple[Any, ...]]]
+    from loomctl.fleet.schema import Ask, Database
 
 _COLUMNS = (
     "run_id, handle, lane, state, priority, not_before, since, revision, cost, worker, attempt, asked, step, more"
@@ -56,27 +54,13 @@ _AT_ONCE = 100  # rows of one transaction: others wait for its end
 _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
 
 
-class Database(Protocol):
-    """Where the tables are."""
-
-    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Ask]:
-        """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE.
-
-        Of those that write there is one at a time.
-        """
-        ...
-
-    def now(self, ask: Ask) -> float:
-        """Give the time, in seconds since 1970."""
-        ...
-
-
 class Table:
     """The rows of one repository: a `Queue`, wherever they stand."""
 
     def __init__(self, base: Database, repository: str) -> None:
         self._base, self._repository = base, repository
         self._lanes: dict[str, Lane] = {}  # by name; they never change
+        self._found_none = False
 
     # ---- The four verbs.
 
@@ -102,6 +86,9 @@ class Table:
 
     def claim(self, worker: Worker, limits: Limits) -> Row | None:
         """As `Queue` says."""
+        if self._found_none and not self._may_find(limits):
+            return None
+        self._found_none = True
         with self._base.transaction() as ask:
             now = self._base.now(ask)
             self._let_due(ask, now)
@@ -112,7 +99,14 @@ class Table:
             taken = known._replace(state=DRIVEN, since=now, attempt=known.attempt + 1)
             taken = taken._replace(worker=worker.id, machine=worker.machine)
             self._write(ask, known, taken)
-            return taken
+        self._found_none = False
+        return taken
+
+    def _may_find(self, limits: Limits) -> bool:
+        """Look without the lock: who found nothing asks again and again, and most often there is nothing still."""
+        with self._base.transaction(writes=False) as ask:
+            now = self._base.now(ask)
+            return bool(self._open(ask, limits, now) or self._due(ask, now))
 
     def sign(self, worker: Worker, progress: Sequence[Progress]) -> Signed:
         """As `Queue` says."""
@@ -400,12 +394,13 @@ class Table:
         words = "UPDATE lanes SET signature = ?, alike = ?, paused = ? WHERE name = ?"
         ask(words, row.signature, number, paused, lane)
 
+    def _due(self, ask: Ask, now: float) -> list[Row]:
+        words = f"SELECT {_COLUMNS} FROM runs WHERE state = 'later' AND not_before <= ? AND repository = ? "
+        return [self._of(ask, one) for one in ask(f"{words} LIMIT {_AT_ONCE}", now, self._repository)]
+
     def _let_due(self, ask: Ask, now: float) -> None:
         """Count what waited for a time that has come as queued."""
-        words = f"SELECT {_COLUMNS} FROM runs WHERE state = 'later' AND not_before <= ? AND repository = ? "
-        words += f"LIMIT {_AT_ONCE}"
-        for one in ask(words, now, self._repository):
-            row = self._of(ask, one)
+        for row in self._due(ask, now):
             ask("UPDATE runs SET state = 'queued' WHERE repository = ? AND run_id = ?", self._repository, row.run_id)
             self._move(ask, row, row._replace(state=QUEUED))
 
