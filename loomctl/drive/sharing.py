@@ -76,9 +76,14 @@ class Sharing:
         """Tell whether no sending is under way, having heard what the last one said."""
         if not self.pid:
             return True
-        if not select.select([self._said], [], [], wait)[0]:
-            return False
-        said = os.read(self._said, _LONGEST).decode("utf-8", "replace")
+        try:
+            if not select.select([self._said], [], [], wait)[0]:
+                return False
+            said = os.read(self._said, _LONGEST).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            if self.pid:
+                raise
+            return True  # a signal came meanwhile, and what was under way was let be
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         self._close(said or "-it ended without a word")

@@ -63,16 +63,21 @@ def _code(desk: Desk, run_id: str, *, is_new: bool) -> Sequence[str]:
     if theirs is None:
         return ()
     branch = worktrees.branch_of(space.store.handle(run_id))
-    place, here = worktrees.place_of(repo, branch), repo.commit_of(work.WORK + run_id)
-    if place and os.path.isdir(place):
-        if here == theirs or (here is not None and not is_new and repo.is_ancestor(theirs, here)):
-            return ()
-        _save(space, run_id, place)
-    place = place or worktrees.default_place(space, run_id)
+    known, here = worktrees.place_of(repo, branch), repo.commit_of(work.WORK + run_id)
+    place = known or worktrees.default_place(space, run_id)
     worktrees.clear_cut_off(space, run_id, place)
+    if known and os.path.isdir(place):
+        if not is_new and here is not None and repo.is_ancestor(theirs, here):
+            return ()
+        unsaved = _save(space, run_id, place)
+        if repo.commit_of(work.WORK + run_id) == theirs:
+            return ()
+        worktrees.keep(place, unsaved)
     worktrees.remove(space, run_id, branch)
     place = work_restore.check_place(desk, run_id, place)
-    return work_restore.put_back(desk, run_id, theirs, place).notes
+    notes = [*work_restore.put_back(desk, run_id, theirs, place).notes]
+    left = worktrees.give_back(place)
+    return [*notes, f"What could not go back into the run's worktree is in {left}"] if left else notes
 
 
 def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
@@ -81,11 +86,18 @@ def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
     return desk.repository.list_runs(desk.remote)
 
 
-def _save(space: Workspace, run_id: str, place: str) -> None:
-    """Save what stands in a worktree before it goes: it becomes a part of the code's history."""
+def _save(space: Workspace, run_id: str, place: str) -> Sequence[str]:
+    """Save what stands in a worktree before it goes: it becomes a part of the code's history.
+
+    Gives what is not saved, relative to the worktree: what git ignores, what no other machine is to have, or all.
+    """
     there = _in_worktree(space, place)
-    if there is not None:
-        work.snapshot(there, run_id)
+    saved = work.snapshot(there, run_id) if there is not None else None
+    if there is None or saved is None:
+        return ()
+    if saved.commit is None:  # git refused: all of it is nowhere else
+        return [name for name in os.listdir(place) if name not in (".git", work.APART)]
+    return [*work.ignored(there), *(one.name for one in saved.left_out)]
 
 
 def _in_worktree(space: Workspace, place: str) -> Workspace | None:

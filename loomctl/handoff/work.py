@@ -100,6 +100,13 @@ def snapshot(space: Workspace, run_id: str) -> Snapshot | None:
         return Snapshot(None, notes=(_refusal(str(error)),))
 
 
+def ignored(space: Workspace) -> list[str]:
+    """Name what git ignores in the caller's checkout, folders as a whole, Loom's own apart. Raises GIT_FAILED."""
+    words = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
+    listed = os.fsdecode(checkout_of(space)[0].ask(*words)).split("\0")
+    return [path.rstrip("/") for path in listed if path and not is_apart(path)]
+
+
 def save_stage(space: Workspace, run_id: str) -> None:
     """Save what a stage of a driven run left, before the next one changes it.
 

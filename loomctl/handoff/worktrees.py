@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from loomctl.handoff import repository
@@ -15,6 +16,7 @@ from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.project import Workspace
 
 BRANCHES = "loom/"
+KEPT = ".kept"  # behind the path of a worktree that is replaced: what is nowhere else of it
 FOLDER = "worktrees"
 """`.loom/local/worktrees/{run_id}.json`: `{path, is_whole}` of the worktree that Loom made for a run."""
 
@@ -137,6 +139,34 @@ def remove(space: Workspace, run_id: str, branch: str) -> None:
     if tip is not None:
         repo.ask("update-ref", "-d", f"refs/heads/{branch}", tip)
     files.remove(_note_path(space, run_id))
+
+
+def keep(place: str, names: Sequence[str]) -> None:
+    """Put beside what of a worktree is nowhere else, before it is replaced. names: relative to it. Raises OSError."""
+    for name in names:
+        source, target = os.path.join(place, name), os.path.join(place + KEPT, name)
+        if os.path.lexists(source) and not os.path.lexists(target):
+            files.make_folder(os.path.dirname(target))
+            os.rename(source, target)
+
+
+def give_back(place: str) -> str:
+    """Put what was kept beside a worktree back into it, also that of a call that was cut off.
+
+    Gives the folder in which the rest stays, for something else stands there now; empty where all of it went back.
+    """
+    kept = place + KEPT
+    for below, folders, names in os.walk(kept) if os.path.isdir(kept) else ():
+        there = os.path.normpath(os.path.join(place, os.path.relpath(below, kept)))
+        for name in [*folders, *names]:
+            source, target = os.path.join(below, name), os.path.join(there, name)
+            if not os.path.lexists(target) and os.path.isdir(there) and not os.path.islink(there):
+                os.rename(source, target)
+        folders[:] = [name for name in folders if os.path.isdir(os.path.join(below, name))]
+    for below, _, _ in os.walk(kept, topdown=False):
+        with suppress(OSError):  # it holds what stays
+            os.rmdir(below)
+    return kept if os.path.lexists(kept) else ""
 
 
 def place_of(repo: Repository, branch: str) -> str:

@@ -1,0 +1,41 @@
+"""What is sent of a run beside its drive is let be by a signal, wherever that comes (D77, D78)."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomctl.drive import sharing
+from loomctl.drive.sharing import Sharing
+from tests.helpers.scenes import Scene
+
+
+@pytest.mark.slow
+def test_a_signal_while_its_end_is_sent_lets_that_be_and_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    monkeypatch.setattr(sharing, "_sent", lambda *_: time.sleep(sharing.LAST))
+    shared = Sharing(scene.space(), "a-run", None)
+    signals = []
+
+    def let_be(*_: Any) -> None:
+        signals.append(1)
+        shared.let_be()
+        if len(signals) < 2:  # the first ends what is under way, the second the last word
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+    before = signal.signal(signal.SIGALRM, let_be)
+    try:
+        shared.send(1)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        shared.finish()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(signals) == 2
+    assert shared.trouble == "it was cut off"
