@@ -52,4 +52,5 @@ def _shared(space: Workspace, named: str | None) -> str | None:
             found = fleet.opened(os.environ[QUEUE]).queue.find(named)
             return found[0].run_id if len(found) == 1 else None
         return None
-    return run_id if as_object(state.get("fleet")).get("shared") is True else None
+    is_shared = as_object(state.get("fleet")).get("shared") is True and not state.get("saved_from")
+    return run_id if is_shared else None

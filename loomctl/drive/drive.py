@@ -145,6 +145,8 @@ class Driver:
         until, at = _stamp(verdict.until), clock.now()
         ended = Event("drive.ended", {"code": verdict.code, "kind": verdict.kind, "why": verdict.why}, session_id)
         noted = {**ended.properties, "why": masked_line(verdict.why, driving.LONGEST), "at": at}
+        if verdict.kind == "denied" and self._allowed_by:
+            noted |= {"allow": [*self._allowed_by]}
         if until:  # it is driven again, and its failures count on
             noted |= {"until": until, "cause": verdict.cause or "retry"} | (
                 {"tries": self._tries._asdict()} if any(self._tries) else {}

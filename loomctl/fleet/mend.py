@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class Look:
-    """What waits outside of the queue, looked at again and again: whoever answers a run tells no queue of it."""
+    """What waits outside of the queue, looked at again and again: whoever answers a run tells no queue of it.
 
-    def __init__(self, space: Workspace, queue: Queue) -> None:
-        self._space, self._queue = space, queue
+    travels: other machines have newer states; one that stands here since before the run came to wait tells nothing.
+    """
+
+    def __init__(self, space: Workspace, queue: Queue, *, travels: bool = False) -> None:
+        self._space, self._queue, self._travels = space, queue, travels
         self._seen: dict[str, int] = {}  # when a state's file was written, as it was read last
 
     def again(self) -> int:
@@ -39,6 +42,8 @@ class Look:
             stamp = os.stat(self._space.store.home(row.run_id).state).st_mtime_ns
             if row.state != AFTER and self._seen.get(row.run_id) == stamp:
                 return None
+            if self._travels and stamp < row.since * 1e9:
+                return None
             state = self._space.store.read_state(row.run_id)
         except (OSError, LoomError):
             return None
@@ -49,7 +54,7 @@ class Look:
 def look_there(space: Workspace, queue: Queue) -> int:
     """Offer those that changed on the remote since they were read; gives how many are news.
 
-    Raises QUEUE_GONE, and as a remote does.
+    One that cannot be brought keeps no other from it. Raises QUEUE_GONE, and as listing a remote does.
     """
     every = queue.rows(HELD_BACK)
     there = share.listed(space) if every else {}

@@ -20,7 +20,7 @@ from loomctl.fleet.model import (
     Row,
 )
 from loomctl.kit import clock, digests
-from loomctl.kit.errors import EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS, LoomError
+from loomctl.kit.errors import EXIT_HELD, EXIT_LIMIT, EXIT_OK, EXIT_WAITS, LoomError, quoted
 from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.machine import run_notes
@@ -54,8 +54,8 @@ def entry(*, host: str, priority: int = MIDDLE, after: Sequence[str] = (), share
 
 
 def is_in(state: Mapping[str, Any]) -> bool:
-    """Tell whether a run is in the fleet."""
-    return bool(as_object(state.get(KEY)))
+    """Tell whether a run is in the fleet; what a pull saved beside it is not."""
+    return bool(as_object(state.get(KEY))) and not state.get("saved_from")
 
 
 def host_of(state: Mapping[str, Any]) -> str:
@@ -106,21 +106,31 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
         waits = next(iter(standing.waiting(state, now=now)), None)
         if waits is not None:
             row = row._replace(kind=waits.kind, why=waits.question, command=waits.command)
-            return row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
+            row = row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
+            return _refused(row, ended, known) if kind == "denied" and waits.kind == standing.QUESTION else row
     code = ended.get("code", EXIT_OK)
     if ended and kind not in _ASKED_TO_END and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
         if code == EXIT_LIMIT:  # of its user's; the fleet's own is looked at before each claim
             return row
         return row._replace(state=FAILED, kind=kind, why=why, command=retry)
-    if code == EXIT_WAITS and kind in ("denied", "trust", "question", "approval", "stuck"):
-        command = {"trust": "loomctl trust"}.get(kind, "loomctl drive")
-        return row._replace(state=WAITS, kind=kind, why=why, command=f"{command} {row.handle}")
+    if code == EXIT_WAITS and kind == "denied":  # of all else that a person answers the state tells alone
+        return _refused(row, ended, known)
     until = clock.seconds_of(str(ended.get("until") or "")) if code == EXIT_WAITS and kind == "time" else 0
     later = next((one for one in standing.waiting(state, now=now) if one.kind == standing.TIME), None)
     until = max(until, clock.seconds_of(later.until) if later is not None else 0)
     if until > clock.seconds_of(now):
         return row._replace(state=LATER, not_before=float(until), kind=str(ended.get("cause") or "retry"), why=why)
     return row
+
+
+def _refused(row: Row, ended: Mapping[str, Any], known: Mapping[str, Any]) -> Row:
+    """Say of a run whose assistant was refused what it needs how it goes on: somebody allows that, and drives it."""
+    rules = [one for one in ended.get("allow") or () if isinstance(one, str)]
+    words = ["loomctl drive", row.handle, *(["--share"] if known.get("shared") else [])]
+    command = " ".join([*words, *(f"--allow {quoted(one)}" for one in rules)])
+    return row._replace(
+        state=WAITS, kind="denied", why=masked_line(str(ended.get("why") or ""), _LONG), command=command
+    )
 
 
 DONE_STATUS = "completed"

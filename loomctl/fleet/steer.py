@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 import psutil
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 CANCELLABLE = (*ACTIVE, "pending", "failed")
 _DYING = 1.0  # seconds that what was killed may take
+_CARRIED_OUT = 20.0  # seconds until what was asked of a worker counts as never written down
 MARK = "LOOM_FLEET"  # in the environment of a drive: the run and the attempt for which it was started
 
 
@@ -52,6 +54,10 @@ def stop(space: Workspace, queue: Queue, row: Row, what: str, *, travels: bool =
 
 def let_go(space: Workspace, queue: Queue, row: Row, *, travels: bool = False) -> Row:
     """Let a run go on that is paused, failed or at a limit, as its user means it to; gives how it stands then."""
+    until = time.monotonic() + _CARRIED_OUT
+    while travels and row.asked and time.monotonic() < until:  # who drove it writes that down just now
+        time.sleep(0.2)
+        row = next(iter(queue.find(row.run_id)), row)
 
     def change() -> State:
         return runs.mark(space, row.run_id, paused=None, failed=None, again=True)

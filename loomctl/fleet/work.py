@@ -19,6 +19,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loomctl.drive import turn_usage
 from loomctl.fleet import mend, runs, steer
 from loomctl.fleet.model import (
     CANCEL,
@@ -177,7 +178,7 @@ class Supervisor:
         self.me = Worker(f"{machine.hostname()}-{secrets.token_hex(6)}", machine.hostname(), orders.slots)
         self._drives: dict[str, _Drive] = {}
         self._over: list[Row] = []  # what is to be settled yet
-        self._look = mend.Look(space, queue)
+        self._look = mend.Look(space, queue, travels=orders.travels)
         self._drains = self._stops = False
         self._signed = self._heard = time.monotonic()
         self._next = dict.fromkeys(("sign", "claim", "look", "look there", "reap"), 0.0)
@@ -366,8 +367,17 @@ class Supervisor:
         words += ["--leash", f"{OF_LIMIT * self._orders.limit:.3f}s", "--max-wait", f"{_WAIT:.0f}s"]
         most = self._orders.limits.cost
         if most is not None and row.lane.host in self._orders.tell_costs:  # should no sign of it arrive in time
-            words += ["--max-cost", f"{row.cost + most - self._spent:.6f}"]
+            words += ["--max-cost", f"{row.cost + max(self._share(most - self._spent), 1e-6):.6f}"]
         return [*words, *self._orders.more, *self._orders.own.get(row.lane.host, ())]
+
+    def _share(self, left: float) -> float:
+        """Give what one drive may cost of what is left, in USD.
+
+        Until a turn has ended here nobody knows a price, so no sign tells what a drive costs: then all slots share it.
+        """
+        if turn_usage.prices(self._space.local.folder):
+            return left
+        return left / max(1, sum(one.slots for one in self._try(self._queue.workers) or (self.me,)))
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
         if self._drives:
