@@ -3,71 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.helpers.driven import WAIT
-from tests.helpers.fleets import LIMIT, Fleet
+from tests.helpers.fleets import LIMIT
 from tests.helpers.postgres import Postgres
+from tests.helpers.shared_fleets import Machines
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
-GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run([*GIT, *words], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-class Machines:
-    """Two clones of a bare remote, each with a home of its own, and one queue."""
-
-    def __init__(self, root: Path, address: str) -> None:
-        self.remote = root / "remote.git"
-        self.all: list[Fleet] = []
-        git(root, "init", "-q", "--bare", str(self.remote))
-        for name in ("alpha", "beta"):
-            one = Fleet(root / name, words=["--queue", address])
-            if self.all:
-                shutil.rmtree(one.project)
-                git(root, "clone", "-q", str(self.remote), str(one.project))
-            else:
-                self._first(one.project)
-            one.environment |= {"STORE": str(one.project), "WRITES": "work.txt", "PACE": "0.2"}
-            self.all.append(one)
-        self.all[0].fleet("init")
-
-    def _first(self, project: Path) -> None:
-        git(project, "init", "-q")
-        (project / ".loom" / ".gitignore").write_text("*\n!.gitignore\n!workflows/\n!workflows/*\n")
-        git(project, "add", ".")
-        git(project, "commit", "-q", "-m", "First")
-        git(project, "remote", "add", "origin", str(self.remote))
-        git(project, "push", "-q", "origin", "main")
-
-    def code(self, run_id: str) -> str:
-        """Give what the remote has of a run's file."""
-        return git(self.remote, "show", f"refs/loom/work/{run_id}:work.txt")
-
-    def state(self, run_id: str) -> str:
-        return git(self.remote, "show", f"refs/loom/runs/{run_id}:run/state.json")
 
 
 @pytest.fixture
 def machines(postgres: Postgres, database: str, tmp_path: Path) -> Iterator[Machines]:
     made = Machines(tmp_path, postgres.address(database))
     yield made
-    for one in made.all:
-        one.close()
+    made.close()
 
 
 def steps(number: int) -> str:
@@ -171,6 +131,20 @@ def test_runs_of_one_machine_are_sent_as_its_queue_becomes_one_of_several(machin
     assert '"completed"' in machines.state(run_id)
 
 
+def test_a_gate_in_the_middle_holds_no_run_that_was_approved(machines: Machines) -> None:
+    alpha, beta = machines.all
+    gate = {"id": "ask", "kind": "human", "prompt": "Good?"}
+    alpha.workflow("gated", [{"id": "step-0", "prompt": "Do it."}, gate, {"id": "step-1", "prompt": "Do it."}])
+    (run_id,) = alpha.put("make it", workflow="gated")
+    done(beta.work(1, "--until-idle"))
+    assert alpha.counts() == {"waits": 1}
+    alpha.loomctl("approve", run_id)
+    process = beta.work(1)
+    until(lambda: alpha.counts() == {"done": 1})
+    process.send_signal(signal.SIGINT)
+    done(process)
+
+
 def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
     luck, alpha = random.Random(5), machines.all[0]
     runs = alpha.add(6, luck, workflow="steps-4")
@@ -195,3 +169,128 @@ def test_two_machines_under_kills_lose_nothing(machines: Machines) -> None:
         done = [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()]
         assert list(dict.fromkeys(done)) == steps(4).split()
         assert '"completed"' in machines.state(run_id)
+
+
+def done(process: subprocess.Popen[bytes], code: int = 0) -> None:
+    assert process.wait(WAIT) == code
+
+
+def test_an_end_that_could_not_be_sent_is_sent_as_the_remote_is_there_again(machines: Machines) -> None:
+    alpha = machines.all[0]
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    machines.hold(run_id)
+    process = alpha.work(1)
+    until(lambda: machines.is_begun(run_id))
+    away = machines.remote.rename(machines.root / "away.git")
+    machines.let_go(run_id)
+    until(lambda: alpha.state(run_id)["status"] == "completed")
+    until(lambda: alpha.counts() != {"driven": 1})
+    away.rename(machines.remote)
+    assert machines.told(run_id)["status"] == "in_progress"
+    until(lambda: machines.told(run_id)["status"] == "completed" and alpha.counts() == {"done": 1})
+    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    process.send_signal(signal.SIGINT)
+    done(process)
+
+
+def test_an_end_before_which_its_machine_died_is_sent_by_the_next_drive(machines: Machines) -> None:
+    alpha = machines.all[0]
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    machines.hold(run_id)
+    process = alpha.work(1)
+    until(lambda: machines.is_begun(run_id))
+    away = machines.remote.rename(machines.root / "away.git")
+    machines.let_go(run_id)
+    until(lambda: alpha.state(run_id)["status"] == "completed")
+    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.wait()
+    away.rename(machines.remote)
+    assert machines.told(run_id)["status"] == "in_progress"
+    done(alpha.work(1, "--until-idle"))
+    assert machines.told(run_id)["status"] == "completed"
+    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    assert alpha.counts() == {"done": 1}
+
+
+def test_runs_are_steered_from_a_machine_that_never_saw_them(machines: Machines) -> None:
+    alpha, beta = machines.all
+    first, second = (alpha.put(work, workflow="steps-3")[0] for work in ("make it", "make another"))
+    assert "paused" in beta.fleet("pause", first)
+    assert machines.told(first)["fleet"]["paused"] is True
+    beta.fleet("cancel", second)
+    assert machines.told(second)["status"] == "cancelled"
+    alpha.lose()
+    alpha.fleet("rebuild")
+    assert alpha.counts() == {"paused": 1}
+    done(beta.work(1, "--until-idle"))
+    alpha.fleet("resume", first)
+    assert "paused" not in machines.told(first)["fleet"]
+    done(beta.work(1, "--until-idle"))
+    assert alpha.counts() == {"done": 1}
+    assert "again" not in machines.told(first)["fleet"]
+
+
+def test_what_is_asked_of_who_drives_elsewhere_is_told_on_the_remote(machines: Machines) -> None:
+    alpha, beta = machines.all
+    first, second = (alpha.put(work, workflow="steps-3")[0] for work in ("make it", "make another"))
+    for run_id in (first, second):
+        machines.hold(run_id)
+    process = beta.work(2)
+    until(lambda: machines.is_begun(first) and machines.is_begun(second))
+    assert "told" in alpha.fleet("cancel", second)
+    until(lambda: machines.told(second)["status"] == "cancelled")
+    assert "told" in alpha.fleet("pause", first)
+    machines.let_go(first)
+    until(lambda: machines.told(first)["fleet"].get("paused") is True)
+    until(lambda: alpha.counts() == {"paused": 1, "cancelled": 1})
+    process.send_signal(signal.SIGINT)
+    done(process)
+    alpha.lose()
+    alpha.fleet("rebuild")
+    assert alpha.counts() == {"paused": 1}
+
+
+def test_a_failure_elsewhere_is_tried_again_from_here(machines: Machines) -> None:
+    alpha, beta = machines.all
+    for one in machines.all:
+        (one.notes / "refuses").touch()
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    done(beta.work(1, "--until-idle"))
+    assert alpha.counts() == {"failed": 1}
+    for one in machines.all:
+        (one.notes / "refuses").unlink()
+    alpha.fleet("retry", run_id)
+    done(beta.work(1, "--until-idle"))
+    assert alpha.counts() == {"done": 1}
+    assert {"failed", "again"}.isdisjoint(machines.told(run_id)["fleet"])
+
+
+def test_what_a_machine_knew_before_others_went_on_lets_nothing_go(machines: Machines) -> None:
+    """Its state counts more changes than the one that waits now, and is none of them."""
+    alpha, beta = machines.all
+    alpha.workflow("gated", [{"id": "step-0", "prompt": "Do it."}, {"id": "ask", "kind": "human", "prompt": "Good?"}])
+    (run_id,) = alpha.put("make it", workflow="gated")
+    for at in range(15):
+        alpha.loomctl("context", "set", "only", str(at), run_id)
+    done(beta.work(1, "--until-idle"))
+    before = alpha.row(run_id)
+    assert before["state"] == "waits"
+    done(alpha.work(1, "--until-idle"))
+    assert alpha.row(run_id) == before
+    alpha.loomctl("approve", run_id)
+    done(alpha.work(1, "--until-idle"))
+    assert alpha.counts() == {"done": 1}
+    (kept,) = [one for one in alpha.project.glob(".loom/runs/*") if one.name != run_id]
+    assert json.loads((kept / "state.json").read_text())["saved_from"]["run_id"] == run_id
+    alpha.fleet("rebuild")
+    assert alpha.counts() == {}
+
+
+def test_a_machine_needs_no_workflow_that_another_began_a_run_with(machines: Machines) -> None:
+    alpha, beta = machines.all
+    alpha.workflow("only-here", [{"id": "step-0", "prompt": "Do it."}])
+    (run_id,) = alpha.put("make it", workflow="only-here")
+    done(beta.work(1, "--until-idle"))
+    assert machines.told(run_id)["status"] == "completed"

@@ -123,8 +123,13 @@ class Driven:
         self.environment |= {"PATH": f"{programs}:{path}", "NOTES": str(self.notes), "LEAVES": leaves}
         scripts = {"claude": _BEGINS + does, "work": _WORK, "loomctl": f'exec {shlex.join(self.command)} "$@"\n'}
         for name, script in scripts.items():
-            (programs / name).write_text(_SCRIPT + script.replace("MARKER", self.marker))
-            (programs / name).chmod(0o755)
+            self.program(name, script)
+
+    def program(self, name: str, script: str) -> None:
+        """Put a shell script onto the PATH of what is driven."""
+        path = self.root / "bin" / name
+        path.write_text(_SCRIPT + script.replace("MARKER", self.marker))
+        path.chmod(0o755)
 
     def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         """Begin a loomctl command, in a session of its own."""
@@ -168,8 +173,13 @@ class Driven:
 
     def alive(self) -> list[psutil.Process]:
         """Give what attempts started that still runs, with themselves."""
-        own = ("NOTES", str(self.notes))
-        return self._running(lambda one: "LOOM_DRIVEN" in one.environ() and own in one.environ().items()) + self.left()
+
+        def is_own(one: psutil.Process) -> bool:
+            environ = one.environ()
+            notes = environ.get("NOTES", "")  # of a run where each has its own
+            return "LOOM_DRIVEN" in environ and (notes == str(self.notes) or notes.startswith(f"{self.notes}/"))
+
+        return self._running(is_own) + self.left()
 
     def _running(self, fits: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,8 @@ from tests.helpers.driven import PROMPTS, Driven
 if TYPE_CHECKING:
     import random
     from collections.abc import Sequence
+
+    from tests.e2e.assistant import Assistant
 
 LIMIT = 6.0  # seconds without a sign after which a worker counts as dead, of 60
 STEPS = range(3, 9)  # of a run
@@ -35,8 +38,19 @@ class Verdict(NamedTuple):
 class Fleet(Driven):
     """A project whose runs a fleet drives. words: for each command of the fleet, such as a queue."""
 
-    def __init__(self, root: Path, *, pace: float = 0.0, leaves: str = "", words: Sequence[str] = ()) -> None:
-        super().__init__(root, leaves=leaves)
+    def __init__(
+        self,
+        root: Path,
+        *,
+        pace: float = 0.0,
+        leaves: str = "",
+        words: Sequence[str] = (),
+        assistant: Assistant | None = None,
+    ) -> None:
+        super().__init__(root, leaves=leaves, assistant=assistant)
+        self.allows = ("--allow", "Bash") if assistant else ()
+        if assistant is not None:  # what it works with has no way to a queue; who works on the fleet has
+            self.command = [sys.executable, "-I", f"{assistant.plugin_dir}/loomctl/__main__.py"]
         self.words, self._workers = list(words), list[subprocess.Popen[bytes]]()
         self.environment |= {"APART": "1", "PACE": str(pace), "LOOM_FLEET_LIMIT": str(LIMIT)}
         for number in STEPS:
@@ -73,19 +87,24 @@ class Fleet(Driven):
         """Start a worker; what it says is added to `workers.log`."""
         with (self.root / "workers.log").open("ab") as log:
             process = subprocess.Popen(
-                [*self.command, "fleet", "work", "-j", str(slots), "--per-host", "99", *words, *self.words],
+                [*self.command, "fleet", "work", "-j", str(slots), "--per-host", "99", *self.allows, *words,
+                 *self.words],
                 cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
         self._workers.append(process)
         return process
 
+    def board(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.fleet("status", "--json"))
+        return found
+
     def counts(self) -> dict[str, int]:
-        found: dict[str, int] = json.loads(self.fleet("status", "--json"))["counts"]
+        found: dict[str, int] = self.board()["counts"]
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        told = json.loads(self.fleet("status", "--json"))
+        told = self.board()
         kinds = ("driven", "waits", "failed", "paused", "later", "queued")
         return [one for kind in kinds for one in told[kind]["runs"]]
 
