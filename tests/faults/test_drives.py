@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -358,3 +359,17 @@ def test_a_leash_that_nobody_holds_starts_no_assistant(driven: Driven) -> None:
     run_id = driven.begin()
     assert "standard input was closed" in driven.loomctl("drive", run_id, "--leash", "60s", code=9)
     assert driven.starts(run_id) == 0
+
+
+@pytest.mark.slow
+def test_what_a_driver_started_ends_no_command_step(driven: Driven) -> None:
+    """Without a host's marks it looks like a person's terminal; the exit code of the command is its result."""
+    steps = [{"id": "step-0", "prompt": "Do it."}, {"id": "test", "run": "touch tested; exit 1"}]
+    workflow = {"id": "tested", "autonomy": "autonomous", "phases": {"build": {"steps": steps}}}
+    (driven.project / ".loom" / "workflows" / "tested.json").write_text(json.dumps(workflow))
+    run_id = str(json.loads(driven.loomctl("run", "x", "--workflow", "tested", "--json"))["run_id"])
+    driven.loomctl("trust", run_id, "--yes")
+    out, err = driven.start("drive", run_id, "--max-turns", "1").communicate(timeout=WAIT)
+    ended = [one["step_id"] for one in driven.events(run_id) if one["event"] == "stage.completed"]
+    assert "build/test" not in ended or (driven.project / "tested").exists(), out + err
+    assert driven.state(run_id)["status"] != "completed"

@@ -21,7 +21,7 @@ from loomctl.runs import artifact_paths, command_runs, leases, stages
 from loomctl.runs.machine import allowances, run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.model import frozen_plan, standing, visits
-from loomctl.runs.store import event_log
+from loomctl.runs.store import event_log, write_rules
 from loomctl.runs.store.blobs import Blobs
 from loomctl.runs.store.events import Event
 
@@ -437,12 +437,13 @@ def stop_open(space: Workspace, run: Run) -> str:
 def take_over(space: Workspace, run: Run, outcome: str | None) -> bool:
     """Let a person end the open command step by hand; False where none has begun. Raises COMMAND_STEP.
 
-    It takes an outcome, and a terminal: what an assistant says is no result of a command. A running one is stopped.
+    It takes an outcome, and a terminal: what an assistant says, or whatever a driver started, is no result of a
+    command. A running one is stopped.
     """
     work = open_work(run)
     if work is None:
         return False
-    if space.caller.host != TERMINAL or outcome is None:
+    if space.caller.host != TERMINAL or outcome is None or write_rules.started_for()[0]:
         what = f"{work.step_id} is a command, and its exit code is its result"
         why = "loomctl next runs it or waits for it; a person may overrule it in a terminal with --outcome"
         raise LoomError("COMMAND_STEP", what, why=why, hint=f"loomctl next {run.handle}", exit_code=EXIT_USAGE)
