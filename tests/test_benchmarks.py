@@ -20,6 +20,7 @@ SMALL = {
     "failures/score.py": "kubectl",
     "fleet.py": "--runs 2 --workers 1 --slots 1 --restarts 1 --stops 1 --jobs 101 --json",
     "fleet_growth.py": "--workers 9 --seconds 0.2 --refs 9,19 --json",
+    "fleet_machines.py": "--runs 1 --every 30 --slots 1 --json",
     "handoff.py": "--most 5 --json",
     "histories.py": "",
     "hooks.py": "--runs 1 --most 11 --json",
@@ -34,7 +35,7 @@ SMALL = {
     "survival.py": "--sizes 4 --who nothing --events /clear --json",
     "walks.py": "--json",
 }
-REAL = {"drive.py", "survival.py"}  # they need the assistant itself
+REAL = {"drive.py", "fleet_machines.py", "survival.py"}  # they need the assistant itself
 PARTS = {"aider_history.py", "stand.py", "failures/draw.py", "failures/zoo.py"}
 NEED_MORE = {"fetch_recordings.py", "failures/record.py"}  # a network, the tools of the zoo
 

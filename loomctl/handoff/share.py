@@ -77,7 +77,7 @@ def _code(desk: Desk, run_id: str, *, is_new: bool) -> Sequence[str]:
     place = work_restore.check_place(desk, run_id, place)
     notes = [*work_restore.put_back(desk, run_id, theirs, place).notes]
     left = worktrees.give_back(place)
-    return [*notes, f"What could not go back into the run's worktree is in {left}"] if left else notes
+    return [*notes, f"The rest of the run's worktree is in {left}"] if left else notes
 
 
 def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
