@@ -90,18 +90,6 @@ def test_a_server_that_is_gone_for_long_ends_drives_and_they_go_on_after_it(
     held.ends(2)
 
 
-def test_cut_connections_are_made_anew(make: Make, postgres: Postgres, database: str) -> None:
-    fleet = make(limit=LONG)
-    runs = fleet.add(4, random.Random(1))
-    worker = fleet.work(2, "--until-idle")
-    for cuts in (1, 2, 3):
-        until(lambda: postgres.cut(database))
-        until(lambda number=cuts: said(fleet, THERE) == number)  # type: ignore[misc]
-    assert worker.wait(WAIT) == 0
-    assert fleet.verdict(runs) == (4, 4, 0, 0, 0, 4)
-    assert said(fleet, GONE) == 3
-
-
 @pytest.mark.parametrize(("lose", "find"), [(Line.cut, Line.mend), (Line.silence, Line.speak)])
 def test_a_worker_whose_line_fails_ends_its_drives_and_goes_on(
     make: Make, line: Line, lose: Callable[[Line], None], find: Callable[[Line], None]
