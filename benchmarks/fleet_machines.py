@@ -68,13 +68,15 @@ def main() -> int:
     differs = [work for work, _ in orders if alone["kept"].get(work) != struck["kept"].get(work)]
     for one in differs:
         print(json.dumps({one: [alone["kept"].get(one), struck["kept"].get(one)]}), file=sys.stderr)
-    told = {name: {key: value for key, value in one.items() if key != "kept"} for name, one in
-            (("alone", alone), ("struck", struck))}  # fmt: skip
-    print(json.dumps({**told, "differs": differs}) if options.json else "\n".join(
-        [*(f"{name}  " + ", ".join(f"{key} {value}" for key, value in one.items()) for name, one in told.items()),
-         f"differs  {len(differs)}"]))  # fmt: skip
-    return int(bool(differs) or any(one["completed"] < options.runs or one["overlaps"] or one["left"]
-                                    for one in (alone, struck)))  # fmt: skip
+    told = {"alone": bare(alone), "struck": bare(struck), "differs": differs}
+    print(json.dumps(told) if options.json else "\n".join(f"{name}  {one}" for name, one in told.items()))
+    held = [not one["overlaps"] and not one["left"] and one["completed"] == options.runs for one in (alone, struck)]
+    return int(bool(differs) or not all(held))
+
+
+def bare(found: dict[str, Any]) -> dict[str, Any]:
+    """Give what became of a fleet without the runs themselves."""
+    return {key: value for key, value in found.items() if key != "kept"}
 
 
 def work(

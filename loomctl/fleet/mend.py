@@ -40,8 +40,8 @@ class Look:
     def _changed(self, row: Row) -> Row | None:
         try:
             stamp = os.stat(self._space.store.home(row.run_id).state).st_mtime_ns
-            if row.state != AFTER and self._seen.get(row.run_id) == stamp:
-                return None
+            if row.asked or (row.state != AFTER and self._seen.get(row.run_id) == stamp):
+                return None  # what was asked of who drove it is written down just now
             if self._travels and stamp < row.since * 1e9:
                 return None
             state = self._space.store.read_state(row.run_id)
@@ -61,7 +61,7 @@ def look_there(space: Workspace, queue: Queue) -> int:
     found = []
     for row in every:
         commit = there.get(row.run_id, row.commit)
-        if commit != row.commit:
+        if commit != row.commit and not row.asked:
             with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other from going on
                 share.bring(space, row.run_id, theirs=commit, code=False)
                 state = space.store.read_state(row.run_id)

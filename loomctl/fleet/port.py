@@ -73,7 +73,10 @@ class Queue(Protocol):
         ...
 
     def settle(self, worker: Worker, row: Row) -> bool:
-        """Give a run back, as it stands now; False, and nothing is done, where another has it since."""
+        """Give a run back, as it stands now; False, and nothing is done, where another has it since.
+
+        What the row says was asked stays until the run is offered as that left it.
+        """
         ...
 
     def reap(self, limit: float) -> list[Row]:

@@ -143,7 +143,7 @@ class Table:
             known = self._row(ask, row.run_id)
             if known is None or not _has(known, worker, row.attempt):
                 return False
-            made = self._ready(ask, row._replace(worker="", machine="", asked="", since=self._base.now(ask)))
+            made = self._ready(ask, row._replace(worker="", machine="", since=self._base.now(ask)))
             self._write(ask, known, made)
             self._judge(ask, made)
         return True

@@ -18,6 +18,7 @@ from loomctl.fleet.model import (
     DRIVEN,
     FAILED,
     LATER,
+    PAUSE,
     PAUSED,
     QUEUED,
     STATES,
@@ -218,6 +219,16 @@ def test_signs_tell_costs_steps_and_what_is_asked(queue: Queue) -> None:
     assert [one.id for one in queue.workers()] == ["one"]
     queue.leave(FIRST)
     assert queue.workers() == []
+
+
+def test_what_was_asked_is_known_until_it_is_carried_out(queue: Queue) -> None:
+    queue.offer([row("a")])
+    taken = claimed(queue)
+    queue.ask(taken.run_id, PAUSE)
+    queue.settle(FIRST, taken._replace(state=PAUSED, asked=PAUSE))
+    assert [(one.state, one.asked) for one in queue.find("a")] == [(PAUSED, PAUSE)]
+    queue.offer([row("a", state=PAUSED, revision=taken.revision + 1)])
+    assert [(one.state, one.asked) for one in queue.find("a")] == [(PAUSED, "")]
 
 
 def test_limits_hold_for_the_fleet_the_repository_and_each_host(opens: Open) -> None:

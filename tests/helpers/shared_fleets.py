@@ -177,6 +177,8 @@ class Machines:
     def strike(luck: random.Random, working: subprocess.Popen[bytes]) -> str:
         """Kill a worker with its tree, or alone, or a driver or an assistant of its; gives which, empty for none."""
         what, found = luck.choice(("tree", "tree", "worker", "driver", "assistant")), []
+        if working.poll() is not None:  # its number may be another's by now
+            return ""
         with contextlib.suppress(psutil.Error):
             worker = psutil.Process(working.pid)
             tree = worker.children(recursive=True)
