@@ -13,6 +13,7 @@ from loomctl.kit.quick_json import as_object
 from loomctl.runs import find
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import driving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,5 +53,5 @@ def _shared(space: Workspace, named: str | None) -> str | None:
             found = fleet.opened(os.environ[QUEUE]).queue.find(named)
             return found[0].run_id if len(found) == 1 else None
         return None
-    is_shared = as_object(state.get("fleet")).get("shared") is True and not state.get("saved_from")
+    is_shared = as_object(state.get(driving.FLEET)).get("shared") is True and not state.get("saved_from")
     return run_id if is_shared else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -411,3 +412,21 @@ def _option(param: click.Option, value: object) -> Iterator[str]:
             yield f"{name}={text}"
         else:
             yield from (name, text)
+
+
+@contextmanager
+def ended_by_signals(interrupt: Callable[[], None], end: Callable[[], None]) -> Iterator[None]:
+    """Let a person's Ctrl-C call `interrupt`, and other ways to end a process `end`, while something long goes on.
+
+    What is ignored, as under `nohup` or behind a script's `&`, stays so.
+    """
+    ways = {signal.SIGINT: interrupt, signal.SIGTERM: end, signal.SIGHUP: end}
+    before = {number: signal.getsignal(number) for number in ways}
+    for number, way in ways.items():
+        if before[number] != signal.SIG_IGN:
+            signal.signal(number, lambda *_, way=way: way())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

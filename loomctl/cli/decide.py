@@ -16,13 +16,13 @@ from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, Loo
 from loomctl.kit.text.secrets import mask, masked_line
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
-from loomctl.runs.model import frozen_plan, lease, standing
+from loomctl.runs.model import driving, frozen_plan, lease, standing
 from loomctl.runs.model.state import ACTIVE
 from loomctl.runs.store import run_index
 from loomctl.runs.store.match import AmbiguousRunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from loomctl.cli.command_line import Command
     from loomctl.flow.advance import Driven
@@ -159,11 +159,15 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
     if driven.move.kind == "step":
         holder = lease.holder(driven.run.state)
         is_own = holder is not None and holder.host == TERMINAL
-        is_fleets = bool(driven.run.state.get("fleet"))
-        onward = "The fleet's workers go on with it" if is_fleets else "Tell the assistant: go on"
+        onward = _onward(driven.run.state, "Tell the assistant: go on")
         lines.append("To go on: loomctl next" if is_own else onward)
     output.prose("\n".join(lines))
     return EXIT_OK
+
+
+def _onward(state: Mapping[str, Any], otherwise: str) -> str:
+    """Say who goes on with a run after a decision."""
+    return "The fleet's workers go on with it" if state.get(driving.FLEET) else otherwise
 
 
 def _decided(ended: Any, what: str) -> str:
@@ -278,15 +282,7 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
         artifact["id"]: str(artifact.get("path") or artifact.get("path_from_state") or artifact.get("command") or "")
         for artifact in the_run.plan["artifacts"]
     }
-    lines = ["It loads:", *(f"  {name}: {path}" for name, path in loads.items())] if loads else ["It loads nothing."]
-    lines += (
-        ["It runs these commands in a shell:", *answer.command_lines(commands)]
-        if commands
-        else ["It runs no commands."]
-    )
-    if allowed:
-        lines += ["It lets the assistant use this without asking, as you drive it:", *answer.allowed_lines(allowed)]
-    shown = "\n".join([f"Run {called}", *lines])
+    shown = "\n".join([f"Run {called}", *_to_be_trusted(loads, commands, allowed)])
     if as_json or space.caller.host != TERMINAL:
         _refuse_hidden(shown, called)
     if not as_json:
@@ -309,11 +305,22 @@ def trust(run: str | None, yes: bool, as_json: bool) -> int:
     waited = command_steps.answer(space, the_run)
     told = {"run_id": run_id, "handle": called, "trusted": digest, "commands": commands, "artifacts": loads}
     told["allow"] = allowed
-    in_a_fleet = bool(the_run.state.get("fleet"))
-    onward = "The fleet's workers go on with it" if in_a_fleet else f"To go on: loomctl next {called}"
+    onward = _onward(the_run.state, f"To go on: loomctl next {called}")
     again = f" The run waited for this. {onward}" if waited else ""
     output.answer(told, [f"Loom: allowed on this machine.{again}"], as_json=as_json)
     return EXIT_OK
+
+
+def _to_be_trusted(
+    loads: Mapping[str, str], commands: Sequence[Mapping[str, str]], allowed: Sequence[Mapping[str, str]]
+) -> Iterator[str]:
+    yield "It loads:" if loads else "It loads nothing."
+    yield from (f"  {name}: {path}" for name, path in loads.items())
+    yield "It runs these commands in a shell:" if commands else "It runs no commands."
+    yield from answer.command_lines(commands)
+    if allowed:
+        yield "It lets the assistant use this without asking, as you drive it:"
+        yield from answer.allowed_lines(allowed)
 
 
 def _refuse_hidden(shown: str, handle: str) -> None:

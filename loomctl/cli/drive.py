@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import signal
 import sys
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -33,9 +32,8 @@ from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
-    from loomctl.drive.asked import Asked
     from loomctl.drive.drive import Driver
     from loomctl.drive.leash import Leash
     from loomctl.drive.seen import Ended, Seen
@@ -169,32 +167,34 @@ def drive_command(
     limits, words = Limits(**given), _command(context)
     assistant = host if words is None else None
     headless.refuse_unheld(assistant, cost=limits.cost, allow=allow)
-    if share:
-        _bring(space, " ".join(work), as_json=as_json)
+    for note in _brought(space, " ".join(work)) if share else ():
+        _note(note, as_json=as_json)
     run_id = _meant(space, work, workflow, key, assistant, take_over=take_over)
-    ended = drive.over(space, run_id)
-    if ended is not None:
+    if (ended := drive.over(space, run_id)) is not None:
         if share:
             _send_end(space, run_id)
         _shown(space, assistant, as_json=as_json).ended(ended, _next(ended))
         return ended.code
-    leases.give_up(space, run_id)  # whoever calls the driver lets it drive
-    word = process.new_word(space.store.folder)
-    own = _own(space, run_id, word, worktree=worktree)
-    if own.project.root != space.project.root and not as_json:
-        output.note(f"Loom: works in the run's worktree, {own.project.root}")
-    run = own.store.read(run_id)
+    own = _own(space, run_id, worktree=worktree)
+    if own.space.project.root != space.project.root:
+        _note(f"Loom: works in the run's worktree, {own.space.project.root}", as_json=as_json)
+    run = own.space.store.read(run_id)
     for line in ask_trust(space, run, as_json=as_json, may_break=True):
         output.note(line)
-    allow = (*allow, *_of_its_workflow(own, run, assistant))
-    show = _shown(own, assistant, as_json=as_json)
-    sharing = _sharing(own, run_id) if share else None
-    driver = _driver(own, run_id, words or host, limits, word=word, allow=allow, show=show, leash=held, sharing=sharing)
-    with _signals(driver.asked), closing(show):
+    allow = (*allow, *_of_its_workflow(own.space, run, assistant))
+    show = _shown(own.space, assistant, as_json=as_json)
+    sharing = _sharing(own.space, run_id) if share else None
+    driver = _driver(own, run_id, words or host, limits, allow=allow, show=show, leash=held, sharing=sharing)
+    return _to_its_end(driver, own.space, run, show)
+
+
+def _to_its_end(driver: Driver, space: Workspace, run: Run, show: drive_screen.Shown) -> int:
+    """Drive a run until it needs somebody, and show that; gives the exit code."""
+    with command_line.ended_by_signals(driver.asked.interrupt, driver.asked.end), closing(show):
         try:
             ended = driver.drive()
         except Exception as error:
-            show.failed(_as_it_stands(own, run), output.told(error, f"loomctl show {run.handle}"))
+            show.failed(_as_it_stands(space, run), output.told(error, f"loomctl show {run.handle}"))
             raise
     show.ended(ended, _next(ended))
     return ended.code
@@ -223,12 +223,11 @@ def _as_it_stands(space: Workspace, run: Run) -> Run:
 
 
 def _driver(
-    own: Workspace,
+    own: _Own,
     run_id: str,
     what: str | list[str],
     limits: Limits,
     *,
-    word: str,
     allow: tuple[str, ...],
     show: Callable[[Seen], None],
     leash: Leash | None,
@@ -239,28 +238,39 @@ def _driver(
     if isinstance(what, str):
         dialect = headless.of(what)
         return drive.Driver(
-            own, run_id, what, dialect, limits, word=word, allow=allow, environ=around, show=show, leash=leash,
-            sharing=sharing,
+            own.space, run_id, what, dialect, limits, word=own.word, allow=allow, environ=around, show=show,
+            leash=leash, sharing=sharing,
         )  # fmt: skip
     from loomctl.drive import by_hand  # seldom, and it loads all that takes a run up
 
-    return by_hand.ByHand(own, run_id, what, limits, word=word, environ=around, show=show, leash=leash, sharing=sharing)
+    return by_hand.ByHand(
+        own.space, run_id, what, limits, word=own.word, environ=around, show=show, leash=leash, sharing=sharing
+    )
 
 
-def _own(space: Workspace, run_id: str, word: str, *, worktree: bool) -> Workspace:
+class _Own(NamedTuple):
+    """A driver's own workspace, and the word by which what it starts is known (D74)."""
+
+    space: Workspace
+    word: str
+
+
+def _own(space: Workspace, run_id: str, *, worktree: bool) -> _Own:
     """Give the driver's own workspace: the run's worktree where it has one, or is to have one, else the caller's.
 
     Raises HELD_BY_ANOTHER before anything is made, or asked.
     """
+    leases.give_up(space, run_id)  # whoever calls the driver lets it drive
+    word = process.new_word(space.store.folder)
     caller = Caller(f"drive-{secrets.token_hex(6)}", drive.HOST, os.getpid(), space.caller.cwd, Conversation())
     own = workspace(space.project, space.settings, caller, word)
     leases.refuse_held(own, run_id)
     place = worktrees.make(space, run_id) if worktree else worktrees.of_run(space, run_id)
     found = project.find((place,)) if place else None
     there = found if found is not None and found.store == space.project.store else space.project
-    if there.root == space.project.root:
-        return own
-    return workspace(there, space.settings, caller._replace(cwd=there.root), word)
+    if there.root != space.project.root:
+        own = workspace(there, space.settings, caller._replace(cwd=there.root), word)
+    return _Own(own, word)
 
 
 def _send_end(space: Workspace, run_id: str) -> None:
@@ -275,15 +285,17 @@ def _sharing(own: Workspace, run_id: str) -> Sharing:
     return Sharing(own, run_id, None)
 
 
-def _bring(space: Workspace, named: str, *, as_json: bool) -> None:
-    """Have a run here as its remote has it, which may not know it yet. named: by its whole id where it is not here."""
+def _brought(space: Workspace, named: str) -> Sequence[str]:
+    """Have a run here as its remote has it; gives notes. named: by its whole id where it is not here."""
     from loomctl.handoff import share
 
     known = [one for one in space.store.run_ids() if named in (one, space.store.handle(one))]
-    if known or ids.is_fit(named):
-        for note in share.bring(space, known[0] if known else named).notes:
-            if not as_json:
-                output.note(note)
+    return share.bring(space, known[0] if known else named).notes if known or ids.is_fit(named) else ()
+
+
+def _note(line: str, *, as_json: bool) -> None:
+    if not as_json:
+        output.note(line)
 
 
 def _meant(
@@ -319,21 +331,6 @@ def _meant(
         headless.refuse_absent(host)
     begun = start.start(space, words, workflow=workflow, key=key)
     return begun.run.run_id
-
-
-@contextmanager
-def _signals(asked: Asked) -> Iterator[None]:
-    """End the drive when its user says so; what is ignored, as under `nohup` or behind a script's `&`, stays so."""
-    ways = {signal.SIGINT: asked.interrupt, signal.SIGTERM: asked.end, signal.SIGHUP: asked.end}
-    before = {number: signal.getsignal(number) for number in ways}
-    for number, way in ways.items():
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, lambda *_, way=way: way())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _next(ended: Ended) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -20,12 +18,11 @@ from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, 
 from loomctl.kit.text.fences import counted, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
     from loomctl.fleet.model import Row
     from loomctl.fleet.port import Queue
-    from loomctl.fleet.work import Supervisor
     from loomctl.runs.project import Workspace
 
 
@@ -236,7 +233,7 @@ def work(
     orders = Orders(slots, limits, seconds, more, own, until_idle, fleet.travels, known, headless.that_tell_costs())
     environ = {name: value for name, value in table.for_another(os.environ).items() if name != QUEUE}
     worker = Supervisor(fleet.space, fleet.queue, orders, environ=environ, tell=output.note)
-    with _signals(worker):
+    with command_line.ended_by_signals(worker.interrupt, worker.end):
         return worker.work()
 
 
@@ -253,20 +250,6 @@ def limit() -> float:
         what, why = "LOOM_FLEET_LIMIT is no length of time", "it is 2 to 3600 seconds, the same for all workers"
         raise LoomError("BAD_LIMIT", what, where=said[:9], why=why, hint="unset LOOM_FLEET_LIMIT", exit_code=EXIT_USAGE)
     return seconds
-
-
-@contextmanager
-def _signals(worker: Supervisor) -> Iterator[None]:
-    ways = {signal.SIGINT: worker.interrupt, signal.SIGTERM: worker.end, signal.SIGHUP: worker.end}
-    before = {number: signal.getsignal(number) for number in ways}
-    for number, way in ways.items():
-        if before[number] != signal.SIG_IGN:
-            signal.signal(number, lambda *_, way=way: way())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fleet, Row], str], as_json: bool) -> int:
@@ -301,13 +284,13 @@ def _meant(fleet: Fleet, name: str) -> Row:
     raise LoomError("NO_SUCH_RUN", what, where=name[:60], why=why, hint="loomctl fleet", exit_code=EXIT_NO_RUN)
 
 
-_names = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+def _steering(function: Callable[..., int]) -> click.Command:
+    """Make a command of the fleet that takes runs."""
+    named = click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+    return fleet_command.command()(named(queue_option(json_option(function))))
 
 
-@fleet_command.command()
-@_names
-@queue_option
-@json_option
+@_steering
 def cancel(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     """Cancel runs; the worker that drives one ends it now.
 
@@ -319,10 +302,7 @@ def cancel(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     return _stop("cancel", runs, queue, as_json)
 
 
-@fleet_command.command()
-@_names
-@queue_option
-@json_option
+@_steering
 def pause(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     """Let runs rest; the worker that drives one ends it after its step.
 
@@ -347,19 +327,13 @@ def _stop(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> 
 def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> int:
     from loomctl.fleet import steer
 
-    return _each(
-        verb,
-        names,
-        queue,
-        lambda fleet, row: steer.let_go(fleet.space, fleet.queue, row, travels=fleet.travels).state,
-        as_json,
-    )
+    def done(fleet: Fleet, row: Row) -> str:
+        return steer.let_go(fleet.space, fleet.queue, row, travels=fleet.travels).state
+
+    return _each(verb, names, queue, done, as_json)
 
 
-@fleet_command.command()
-@_names
-@queue_option
-@json_option
+@_steering
 def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     """Let paused runs go on, or a workflow of which three in a row failed alike.
 
@@ -371,10 +345,7 @@ def resume(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     return _go("resume", runs, queue, as_json)
 
 
-@fleet_command.command()
-@_names
-@queue_option
-@json_option
+@_steering
 def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
     """Let failed runs try again.
 

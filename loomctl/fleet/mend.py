@@ -48,7 +48,7 @@ class Look:
         except (OSError, LoomError):
             return None
         self._seen[row.run_id] = stamp
-        return now(self._space, state, row.lane.repository) if runs.is_in(state) else None
+        return row_here(self._space, state, row.lane.repository) if runs.is_in(state) else None
 
 
 def look_there(space: Workspace, queue: Queue) -> int:
@@ -65,11 +65,11 @@ def look_there(space: Workspace, queue: Queue) -> int:
             with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other from going on
                 share.bring(space, row.run_id, theirs=commit, code=False)
                 state = space.store.read_state(row.run_id)
-                found.append(now(space, state, row.lane.repository)._replace(commit=commit))
+                found.append(row_here(space, state, row.lane.repository)._replace(commit=commit))
     return queue.offer(found)
 
 
-def now(space: Workspace, state: State, repository: str) -> Row:
+def row_here(space: Workspace, state: State, repository: str) -> Row:
     """Read how a run stands, without those before it that are done."""
     row = runs.row_of(state, repository)
     return row._replace(after=tuple(one for one in row.after if not _is_done(space, one)))
@@ -105,7 +105,7 @@ def compare(
     found: list[Difference] = []
     rows: list[Row] = []
     for state in runs.of_store(space, travels=travels):
-        row = now(space, state, repository)
+        row = row_here(space, state, repository)
         there = known.pop(row.run_id, None)
         if there is None and row.state in OVER:  # it was cleaned away
             continue
@@ -141,7 +141,7 @@ def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = 
     rows = [
         row
         for state in runs.of_store(space, travels=travels)
-        if (row := now(space, state, repository)).state not in OVER
+        if (row := row_here(space, state, repository)).state not in OVER
     ]
     rows = _sent(space, rows) if travels else rows
     queue.clear()
@@ -166,5 +166,5 @@ def _sent(space: Workspace, rows: Sequence[Row]) -> list[Row]:
             continue
         state = runs.mark(space, row.run_id, shared=True)
         commit = share.send(space, row.run_id)
-        found.append(now(space, state, row.lane.repository)._replace(commit=commit))
+        found.append(row_here(space, state, row.lane.repository)._replace(commit=commit))
     return found

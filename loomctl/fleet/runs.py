@@ -25,7 +25,7 @@ from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 from loomctl.runs.machine import run_notes
 from loomctl.runs.model import driving, standing
-from loomctl.runs.model.state import handle
+from loomctl.runs.model.state import TERMINAL, handle
 from loomctl.runs.store import run_index, write_rules
 from loomctl.runs.store.events import Event
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
     from loomctl.runs.project import Workspace
 
-KEY = "fleet"
+KEY = driving.FLEET
 """Of a state: `{priority, after, host, added_at, shared?, paused?, failed?, again?}`. In the fleet while it has it.
 
 shared: several machines may drive it, and its remote has it; failed: `{kind, why, at}` of what the state does not tell
-otherwise; again: whoever retried or resumed it means it to go on, though it failed or is paused; gone with the next
-drive's end.
+otherwise; again: whoever retried or resumed it means it to go on, though it failed or is paused. The next drive takes
+both away as it begins.
 """
 _LONG, _GOAL = 300, 120
 _ASKED_TO_END = ("stopped", "leash")  # how a drive ends that was asked to
@@ -86,8 +86,8 @@ def row_of(state: State, repository: str, *, commit: str = "") -> Row:
 
 def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
     status = str(state.get("status"))
-    if status in (DONE_STATUS, CANCELLED):
-        return row._replace(state=DONE if status == DONE_STATUS else CANCELLED, after=())
+    if status in TERMINAL:
+        return row._replace(state=CANCELLED if status == "cancelled" else DONE, after=())
     if known.get("again"):
         return row
     if known.get("paused") or status == "paused":
@@ -131,9 +131,6 @@ def _refused(row: Row, ended: Mapping[str, Any], known: Mapping[str, Any]) -> Ro
     return row._replace(
         state=WAITS, kind="denied", why=masked_line(str(ended.get("why") or ""), _LONG), command=command
     )
-
-
-DONE_STATUS = "completed"
 
 
 def _cost(state: Mapping[str, Any]) -> float:

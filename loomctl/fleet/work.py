@@ -44,7 +44,7 @@ from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from loomctl.fleet.port import Queue
     from loomctl.runs.project import Workspace
@@ -138,7 +138,7 @@ class _Drive:
         if told.get("event") == "drive.ended":
             self.ended = told
 
-    def over(self) -> int:
+    def close(self) -> int:
         """Let its pipes go; gives the exit code."""
         self.hear()
         with contextlib.suppress(ValueError):
@@ -177,7 +177,7 @@ class Supervisor:
         self._environ = environ
         self.me = Worker(f"{machine.hostname()}-{secrets.token_hex(6)}", machine.hostname(), orders.slots)
         self._drives: dict[str, _Drive] = {}
-        self._over: list[Row] = []  # what is to be settled yet
+        self._unsettled: list[Row] = []  # what is to be settled yet
         self._look = mend.Look(space, queue, travels=orders.travels)
         self._drains = self._stops = False
         self._signed = self._heard = time.monotonic()
@@ -243,7 +243,7 @@ class Supervisor:
         return True
 
     def _may_end(self) -> bool:
-        if self._over:
+        if self._unsettled:
             return self._stops and bool(self._trouble)  # the runs themselves tell how they stand
         return self._drains or self._is_spent or self._is_idle()
 
@@ -295,7 +295,7 @@ class Supervisor:
             return
         self._has_news, self._heard = False, now
         progress = [Progress(one.row.run_id, one.row.attempt, one.cost, one.step) for one in self._drives.values()]
-        progress += [Progress(one.run_id, one.attempt, one.cost, one.step) for one in self._over]
+        progress += [Progress(one.run_id, one.attempt, one.cost, one.step) for one in self._unsettled]
         signed = self._try(lambda: self._queue.sign(self.me, progress), is_sign=True)
         if signed is None:
             return
@@ -356,7 +356,7 @@ class Supervisor:
                 steer.end_earlier(row)
             drive = _Drive(row, self._command(row), self._space.project.root, self._environ)
         except OSError as error:
-            self._over.append(self._as_failed(row, "crash", f"the drive could not be started: {error}"))
+            self._unsettled.append(self._as_failed(row, "crash", f"the drive could not be started: {error}"))
             return
         self._drives[row.run_id] = drive
         selector.register(drive.process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
@@ -389,16 +389,16 @@ class Supervisor:
             if drive.process.poll() is not None:
                 with contextlib.suppress(KeyError, ValueError):
                     selector.unregister(drive.process.stdout)  # type: ignore[arg-type]
-                code = drive.over()
+                code = drive.close()
                 del self._drives[run_id]
-                self._over.append(self._ended(drive, code))
+                self._unsettled.append(self._ended(drive, code))
 
     def _settle(self) -> None:
-        for row in [*self._over]:
+        for row in [*self._unsettled]:
             done = self._try(partial(self._queue.settle, self.me, row))
             if done is None:
                 return
-            self._over.remove(row)
+            self._unsettled.remove(row)
             if done and row.asked:
                 self._beside(("fleet", row.asked, row.run_id))
             self._tell(f"{row.handle}: {_told(row)}" if done else f"{row.handle}: another worker has it now")
@@ -440,19 +440,12 @@ class Supervisor:
 
 
 def _told(row: Row) -> str:
-    return "; ".join(_parts(row))
-
-
-def _parts(row: Row) -> Iterator[str]:
     if row.state == DONE:
-        yield "completed" + (f", {row.cost:.2f} USD" if row.cost else "")
-    elif row.state == WAITS:
-        yield f"waits for you: {row.why or row.kind}"
-        yield row.command
-    elif row.state == FAILED:
-        yield f"failed ({row.kind}): {row.why}"
-        yield row.command
-    elif row.state == LATER:
-        yield f"goes on after {clock.day_and_time(clock.stamp(row.not_before))[1]}: {row.why}"
-    else:
-        yield row.state
+        return "completed" + (f", {row.cost:.2f} USD" if row.cost else "")
+    if row.state == WAITS:
+        return f"waits for you: {row.why or row.kind}; {row.command}"
+    if row.state == FAILED:
+        return f"failed ({row.kind}): {row.why}; {row.command}"
+    if row.state == LATER:
+        return f"goes on after {clock.day_and_time(clock.stamp(row.not_before))[1]}: {row.why}"
+    return row.state

@@ -199,8 +199,7 @@ def take_from_elsewhere(space: Workspace, run_id: str) -> None:
         found = lease.holder(state)
         if found is None or found.host != drivers.HOST or drivers.is_here(space.local.folder, run_id, found):
             return state, []
-        told = {"epoch": found.epoch, "reason": "taken_over", "from": lease.brief(found)}
-        return lease.released(state, clock.now()), [Event("lease.released", told, space.caller.session_id)]
+        return release(state, found.session_id, "taken_over")
 
     space.store.writing(write_rules.BESIDE).update(run_id, change)
 

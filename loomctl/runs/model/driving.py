@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from loomctl.runs.model.state import State
 
 KEY = "driving"
+FLEET = "fleet"  # of a run that a fleet drives: `loomctl.fleet.runs` says what stands there
 LONGEST = 300  # UTF-16 units of why it ended
 
 
@@ -21,9 +22,9 @@ def begun(state: State, host: str, session_id: str | None, at: str) -> tuple[Sta
 
     So is forgotten, of a run of a fleet, that it failed, and was to go on again.
     """
-    known, fleet = dict(as_object(state.get(KEY))), as_object(state.get("fleet"))
+    known, fleet = dict(as_object(state.get(KEY))), as_object(state.get(FLEET))
     if fleet:
-        state = {**state, "fleet": {key: held for key, held in fleet.items() if key not in ("again", "failed")}}
+        state = {**state, FLEET: {key: held for key, held in fleet.items() if key not in ("again", "failed")}}
     before = as_object(known.pop("ended", None))
     # Who drives makes it another state, also within the second in which an earlier driver was killed.
     return {**state, KEY: {**known, "host": host, "since": at, "by": session_id}}, before
