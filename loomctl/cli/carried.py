@@ -48,9 +48,9 @@ def _shared(space: Workspace, named: str | None) -> str | None:
         state = {} if run_id is None else space.store.read_state(run_id)
     except LoomError as error:
         if error.code == "NO_SUCH_RUN" and named is not None and os.environ.get(QUEUE):
-            from loomctl.cli import fleet
+            from loomctl.cli.fleet import commands
 
-            found = fleet.opened(os.environ[QUEUE]).queue.find(named)
+            found = commands.opened(os.environ[QUEUE]).queue.find(named)
             return found[0].run_id if len(found) == 1 else None
         return None
     is_shared = as_object(state.get(driving.FLEET)).get("shared") is True and not state.get("saved_from")

@@ -17,7 +17,7 @@ Places = dict[str, str]
 FACE: dict[str, Places] = {
     "Every day": {
         "run": "run:run",
-        "drive": "drive:drive_command",
+        "drive": "unattended.drive:drive_command",
         "next": "step:next_command",
         "done": "step:done",
         "undo": "step:undo_command",
@@ -67,11 +67,11 @@ REST: dict[str, Places] = {
         "dump": "report:dump_command",
     },
     "Unattended": {
-        "waits": "waits:waits",
-        "tell": "tell:tell_command",
-        "stop": "stop:stop_command",
+        "waits": "unattended.waits:waits",
+        "tell": "unattended.tell:tell_command",
+        "stop": "unattended.stop:stop_command",
         "release": "run:release_command",
-        "fleet": "fleet_board:fleet_command",
+        "fleet": "fleet.board:fleet_command",
     },
     "Care": {"paths": "runs:paths", "plugin": "plugin:plugin", "debug": "verbs:debug"},
     "For the assistant": {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import drive_screen
+from loomctl.cli.unattended import screen
 from loomctl.drive import rules, signs
 from loomctl.drive.account import Sum
 from loomctl.drive.seen import Seen
@@ -46,11 +46,11 @@ def watched() -> Watch:
     return watch
 
 
-def block(what: Seen, wide: int, monkeypatch: pytest.MonkeyPatch, made: drive_screen.Block | None = None) -> list[str]:
-    monkeypatch.setattr(drive_screen, "_columns", lambda: wide)
-    monkeypatch.setattr("sys.stderr", screen := io.StringIO())
-    (made or drive_screen.Block()).show(what, is_due=True)
-    return screen.getvalue().replace("\r", "").replace("\033[K", "").splitlines()
+def block(what: Seen, wide: int, monkeypatch: pytest.MonkeyPatch, made: screen.Block | None = None) -> list[str]:
+    monkeypatch.setattr(screen, "_columns", lambda: wide)
+    monkeypatch.setattr("sys.stderr", printed := io.StringIO())
+    (made or screen.Block()).show(what, is_due=True)
+    return printed.getvalue().replace("\r", "").replace("\033[K", "").splitlines()
 
 
 def test_it_says_all_that_its_user_wants_to_know(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_it_fits_and_is_no_order_to_a_terminal(run: Run, wide: int, monkeypatch:
 
 def test_a_wait_stands_until_a_turn_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     until = {"until": clock.stamp(time.time() + 3600), "why": "the API's limit is reached"}
-    made = drive_screen.Block()
+    made = screen.Block()
     waits = [
         any(line.startswith("  waits    until ") for line in block(one, 90, monkeypatch, made))
         for one in (
@@ -91,7 +91,7 @@ def test_a_wait_stands_until_a_turn_begins(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_a_line_for_each_thing_and_each_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, watch = drive_screen.Lines(), Watch(time.monotonic())
+    lines, watch = screen.Lines(), Watch(time.monotonic())
     lines(seen(run, watch=watch, what="turn.started", told={"goes_on": True}))
     for sign in (signs.Call("a", "Write a.txt", "a", ("Write",)), signs.Denied("a", "Write", ("Write",))):
         watch.saw(sign, time.monotonic())
@@ -118,8 +118,8 @@ def test_a_line_for_each_thing_and_each_once(run: Run, capsys: pytest.CaptureFix
 def test_json_tells_the_cost_when_it_is_another_and_at_most_twice_a_second(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, clock_ = drive_screen.Told("claude-code", "/"), [100.0]
-    monkeypatch.setattr("loomctl.cli.drive_screen.time.monotonic", lambda: clock_[0])
+    told, clock_ = screen.Told("claude-code", "/"), [100.0]
+    monkeypatch.setattr("loomctl.cli.unattended.screen.time.monotonic", lambda: clock_[0])
     looks: list[tuple[float, Sum, str]] = [
         (0.0, Sum(0.0), "turn.started"),
         (0.5, Sum(0.1, 10, estimated=True), ""),

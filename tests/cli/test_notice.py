@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from loomctl.cli import notice
-from loomctl.cli.notice import Notice
+from loomctl.cli.unattended import notice
+from loomctl.cli.unattended.notice import Notice
 from loomctl.kit import clock
 from tests.cli.conftest import Cli
 from tests.helpers.scenes import Scene

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loomctl.cli import fleet_screen
+from loomctl.cli.fleet import screen
 from loomctl.fleet import board
 from loomctl.fleet.board import Board, gather
 from loomctl.fleet.here import Here
@@ -26,7 +26,7 @@ def queue(scene: Scene) -> Here:
 
 
 def text(seen: Board) -> str:
-    return "\n".join(line for line, _ in fleet_screen.lines(seen))
+    return "\n".join(line for line, _ in screen.lines(seen))
 
 
 def test_a_board_counts_all_and_lists_the_first(queue: Here) -> None:
@@ -109,7 +109,7 @@ def test_a_dead_worker_that_has_nothing_takes_no_place_from_the_one_after_it(que
 
 
 def test_an_empty_fleet_says_how_to_begin(queue: Here) -> None:
-    assert text(gather(queue)) == "\n".join(fleet_screen.EMPTY)
+    assert text(gather(queue)) == "\n".join(screen.EMPTY)
 
 
 def test_what_needs_a_person_comes_first(queue: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_no_line_is_wider_than_the_screen_nor_obeyed_by_it(
     monkeypatch.setenv("COLUMNS", str(wide))
     boards.every_kind(queue, say)
     seen = gather(queue)
-    lines = [line for line, _ in fleet_screen.lines(seen)]
+    lines = [line for line, _ in screen.lines(seen)]
     too_wide = [line for line in lines if fences.width(line) > wide and "    loomctl " not in line]
     assert too_wide == []
     told = json.dumps(seen.to_dict(), ensure_ascii=False)

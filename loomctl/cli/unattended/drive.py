@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from loomctl.cli import command_line, drive_screen, output, person
+from loomctl.cli import command_line, output, person
 from loomctl.cli.asking_trust import ask_trust
 from loomctl.cli.command_line import complete_runs, complete_workflows
-from loomctl.cli.notice import Notice
+from loomctl.cli.unattended import screen
+from loomctl.cli.unattended.notice import Notice
 from loomctl.drive import drive, process
 from loomctl.drive.dialect import BY_HAND
 from loomctl.drive.watch import Limits
@@ -188,7 +189,7 @@ def drive_command(
     return _to_its_end(driver, own.space, run, show)
 
 
-def _to_its_end(driver: Driver, space: Workspace, run: Run, show: drive_screen.Shown) -> int:
+def _to_its_end(driver: Driver, space: Workspace, run: Run, show: screen.Shown) -> int:
     """Drive a run until it needs somebody, and show that; gives the exit code."""
     with command_line.ended_by_signals(driver.asked.interrupt, driver.asked.end), closing(show):
         try:
@@ -208,10 +209,10 @@ def _of_its_workflow(space: Workspace, run: Run, assistant: str | None) -> tuple
     return asked_for
 
 
-def _shown(space: Workspace, assistant: str | None, *, as_json: bool) -> drive_screen.Shown:
+def _shown(space: Workspace, assistant: str | None, *, as_json: bool) -> screen.Shown:
     """Make what shows a drive. assistant: None for a command."""
-    screen = drive_screen.Told(assistant or BY_HAND, space.project.root) if as_json else drive_screen.Lines()
-    return drive_screen.Shown(screen, Notice(space.settings.notify))
+    told = screen.Told(assistant or BY_HAND, space.project.root) if as_json else screen.Lines()
+    return screen.Shown(told, Notice(space.settings.notify))
 
 
 def _as_it_stands(space: Workspace, run: Run) -> Run:

@@ -22,7 +22,7 @@ from loomctl.runs.model import visits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loomctl.cli.notice import Notice
+    from loomctl.cli.unattended.notice import Notice
     from loomctl.drive.seen import Seen
     from loomctl.drive.watch import Watch
     from loomctl.kit.errors import LoomError

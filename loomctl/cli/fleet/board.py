@@ -10,12 +10,12 @@ import click
 
 from loomctl.cli import command_line, following, output, person
 from loomctl.cli.command_line import json_option
-from loomctl.cli.fleet import fleet_command, limit, opened, queue_option
+from loomctl.cli.fleet.commands import fleet_command, limit, opened, queue_option
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
 
 if TYPE_CHECKING:
-    from loomctl.cli.fleet import Fleet
+    from loomctl.cli.fleet.commands import Fleet
 
 _EVERY = 2.0  # seconds between two drawings
 _STDOUT = "-"
@@ -38,7 +38,7 @@ def status(queue: str | None, watch: bool, as_json: bool) -> int:
       loomctl fleet status --watch
       loomctl fleet status --json
     """
-    from loomctl.cli import fleet_screen
+    from loomctl.cli.fleet import screen
     from loomctl.fleet import board
 
     fleet, seconds = opened(queue), limit()
@@ -48,20 +48,20 @@ def status(queue: str | None, watch: bool, as_json: bool) -> int:
     if as_json:
         output.document(seen.to_dict())
         return EXIT_OK
-    for line, style in fleet_screen.lines(seen):
+    for line, style in screen.lines(seen):
         output.text(line, style=style)
     return EXIT_OK
 
 
 def _watch(fleet: Fleet, seconds: float) -> int:
-    from loomctl.cli import fleet_screen
+    from loomctl.cli.fleet import screen
     from loomctl.fleet import board
 
     size: tuple[int, int] = (0, 0)
     try:
         while True:
             was, size = size, following.size()
-            lines = [*fleet_screen.lines(board.gather(fleet.queue, limit=seconds))]
+            lines = [*screen.lines(board.gather(fleet.queue, limit=seconds))]
             following.draw(lines, *size, is_new=size != was)
             time.sleep(_EVERY)
     except KeyboardInterrupt:

@@ -1,0 +1,1 @@
+"""`loomctl fleet`: put work in, work on it, steer it, look at it."""

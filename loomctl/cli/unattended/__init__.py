@@ -1,0 +1,1 @@
+"""Runs that go on by themselves: drive one, tell it something, stop it, see what waits."""
