@@ -104,6 +104,26 @@ def test_a_person_at_the_other_machine_answers_a_gate(make: Make) -> None:
     end(working)
 
 
+def test_what_is_asked_of_a_run_reaches_the_assistant_elsewhere(make: Make) -> None:
+    machines = make(*TWO)
+    alpha, beta = machines.all
+    paused, cancelled = (alpha.put(work, workflow="steps-3")[0] for work in ("make it", "make another"))
+    for one in (paused, cancelled):
+        machines.hold(one)
+    working = beta.work(2)
+    until(lambda: all(machines.is_begun(one) for one in (paused, cancelled)))
+    assert "told" in alpha.fleet("cancel", cancelled)
+    assert "told" in alpha.fleet("pause", paused)
+    until(lambda: alpha.counts() == {"cancelled": 1, "driven": 1})
+    machines.let_go(paused)
+    until(lambda: alpha.counts() == {"cancelled": 1, "paused": 1})
+    assert not beta.alive()
+    assert machines.told(cancelled)["status"] == "cancelled"
+    alpha.fleet("resume", paused)
+    until(lambda: alpha.counts() == {"cancelled": 1, "done": 1})
+    end(working)
+
+
 def test_what_was_not_allowed_is_named_on_the_board_with_the_command_that_allows_it(make: Make) -> None:
     machines = make(*TWO)
     alpha, beta = machines.all
@@ -135,6 +155,26 @@ def test_a_plans_limit_holds_every_worker_until_its_time(make: Make, api: Script
     assert second.at > first.at + 44
     assert [machines.told(one)["status"] for one in runs] == ["completed"] * 2
     end(*working)
+
+
+def test_a_fleet_ends_at_its_cost_within_an_answer_a_slot(make: Make, api: ScriptedApi) -> None:
+    machines = make(*TWO)
+    alpha, beta = machines.all
+    for one in machines.all:  # nobody knows a price before the first turn has ended on a machine
+        one.put("begin", workflow="steps-3")
+        done(one.work(1, "--until-idle"))
+        one.environment["PACE"] = "3"  # between two answers, as a model takes
+    alpha.workflow("slow", [{"id": f"step-{at}", "prompt": PROMPTS[0]} for at in range(8)])
+    alpha.fleet("clean")
+    runs = [alpha.put(f"make {at}", workflow="slow")[0] for at in range(4)]
+    api.requests.clear()
+    working = [one.work(1, "--max-cost", "0.6") for one in (alpha, beta)]
+    for process in working:
+        done(process, 10)
+    answered = PRICE * sum(one.kind == "main" for one in api.requests)
+    assert 0.6 <= answered <= 0.6 + 2 * PRICE
+    assert sum(machines.cost(one) for one in runs if machines.noted(one, "starts")) == pytest.approx(answered, abs=0.01)
+    assert set(alpha.counts()) <= {"done", "queued", "later"}
 
 
 def test_slots_share_the_cost_until_a_price_is_known(make: Make, api: ScriptedApi) -> None:

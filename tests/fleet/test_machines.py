@@ -85,23 +85,6 @@ def test_whoever_has_the_remote_lets_a_waiting_run_go_on(machines: Machines) -> 
     assert process.wait(WAIT) == 0
 
 
-def test_a_remote_that_is_away_is_no_failure_and_gets_the_end_later(machines: Machines) -> None:
-    alpha, beta = machines.all
-    (run_id,) = alpha.put("make it", workflow="steps-3")
-    beta.environment["PACE"] = "1"
-    process = beta.work(1)
-    until(lambda: len(machines_code(machines, run_id)) >= 1)
-    away = machines.remote.rename(machines.remote.with_name("away"))
-    until(lambda: [one["kind"] for one in beta.rows()] == ["remote"])
-    assert beta.state(run_id)["status"] == "completed"
-    away.rename(machines.remote)
-    until(lambda: beta.counts() == {"done": 1})
-    assert '"completed"' in machines.state(run_id)
-    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(WAIT) == 0
-
-
 def test_a_machine_that_never_had_a_run_decides_of_it_by_what_the_board_says(machines: Machines) -> None:
     alpha, beta = machines.all
     for one in machines.all:
@@ -175,7 +158,8 @@ def done(process: subprocess.Popen[bytes], code: int = 0) -> None:
     assert process.wait(WAIT) == code
 
 
-def test_an_end_that_could_not_be_sent_is_sent_as_the_remote_is_there_again(machines: Machines) -> None:
+def completed_without(machines: Machines) -> tuple[str, subprocess.Popen[bytes], Path]:
+    """Let the first machine complete a run while the remote is away; gives it, the worker, and where the remote is."""
     alpha = machines.all[0]
     (run_id,) = alpha.put("make it", workflow="steps-3")
     machines.hold(run_id)
@@ -184,24 +168,31 @@ def test_an_end_that_could_not_be_sent_is_sent_as_the_remote_is_there_again(mach
     away = machines.remote.rename(machines.root / "away.git")
     machines.let_go(run_id)
     until(lambda: alpha.state(run_id)["status"] == "completed")
-    until(lambda: alpha.counts() != {"driven": 1})
+    return run_id, process, away
+
+
+def has_all(machines: Machines, run_id: str) -> bool:
+    """Tell whether the remote has the end of such a run, and what each step wrote."""
+    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    return bool(machines.told(run_id)["status"] == "completed")
+
+
+def test_an_end_that_could_not_be_sent_is_sent_as_the_remote_is_there_again(machines: Machines) -> None:
+    """A remote that is away is no failure of the run."""
+    alpha = machines.all[0]
+    run_id, process, away = completed_without(machines)
+    until(lambda: [one["kind"] for one in alpha.rows()] == ["remote"])
     away.rename(machines.remote)
     assert machines.told(run_id)["status"] == "in_progress"
-    until(lambda: machines.told(run_id)["status"] == "completed" and alpha.counts() == {"done": 1})
-    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    until(lambda: alpha.counts() == {"done": 1})
+    assert has_all(machines, run_id)
     process.send_signal(signal.SIGINT)
     done(process)
 
 
 def test_an_end_before_which_its_machine_died_is_sent_by_the_next_drive(machines: Machines) -> None:
     alpha = machines.all[0]
-    (run_id,) = alpha.put("make it", workflow="steps-3")
-    machines.hold(run_id)
-    process = alpha.work(1)
-    until(lambda: machines.is_begun(run_id))
-    away = machines.remote.rename(machines.root / "away.git")
-    machines.let_go(run_id)
-    until(lambda: alpha.state(run_id)["status"] == "completed")
+    run_id, process, away = completed_without(machines)
     for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
         with contextlib.suppress(psutil.Error):
             one.kill()
@@ -209,8 +200,7 @@ def test_an_end_before_which_its_machine_died_is_sent_by_the_next_drive(machines
     away.rename(machines.remote)
     assert machines.told(run_id)["status"] == "in_progress"
     done(alpha.work(1, "--until-idle"))
-    assert machines.told(run_id)["status"] == "completed"
-    assert [line.rpartition("/")[2] for line in machines.code(run_id).splitlines()] == steps(3).split()
+    assert has_all(machines, run_id)
     assert alpha.counts() == {"done": 1}
 
 
@@ -234,7 +224,7 @@ def test_runs_are_steered_from_a_machine_that_never_saw_them(machines: Machines)
 
 def test_what_is_asked_of_who_drives_elsewhere_is_told_on_the_remote(machines: Machines) -> None:
     alpha, beta = machines.all
-    first, second = (alpha.put(work, workflow="steps-3")[0] for work in ("make it", "make another"))
+    first, second = (alpha.put(work, workflow="steps-8")[0] for work in ("make it", "make another"))
     for run_id in (first, second):
         machines.hold(run_id)
     process = beta.work(2)
@@ -250,6 +240,23 @@ def test_what_is_asked_of_who_drives_elsewhere_is_told_on_the_remote(machines: M
     alpha.lose()
     alpha.fleet("rebuild")
     assert alpha.counts() == {"paused": 1}
+
+
+def test_a_run_is_resumed_at_once_after_it_was_paused_elsewhere(machines: Machines) -> None:
+    """Who drove it writes the pause down just then, and must not meet what lets it go on, nor come behind it."""
+    alpha, beta = machines.all
+    (run_id,) = alpha.put("make it", workflow="steps-8")
+    machines.hold(run_id)
+    process = beta.work(1)
+    until(lambda: machines.is_begun(run_id))
+    alpha.fleet("pause", run_id)
+    machines.let_go(run_id)
+    until(lambda: alpha.counts() == {"paused": 1})
+    alpha.fleet("resume", run_id)
+    until(lambda: alpha.counts() == {"done": 1})
+    process.send_signal(signal.SIGINT)
+    done(process)
+    assert "paused" not in machines.told(run_id)["fleet"]
 
 
 def test_a_failure_elsewhere_is_tried_again_from_here(machines: Machines) -> None:

@@ -59,12 +59,12 @@ class Held:
         self.worker = fleet.work(slots, "--until-idle")
         until(lambda: (fleet.notes / self.run_id / "starts").exists() and bool(fleet.alive()))
 
-    def ends(self, starts: int) -> None:
+    def ends(self, starts: int, *, outages: int = 1) -> None:
         """Let it go on, to the end of the run and the worker; the assistant was started so often in all."""
         self.hold.unlink()
         assert self.worker.wait(WAIT) == 0, (self.fleet.root / "workers.log").read_text("utf-8")
         assert self.fleet.verdict([self.run_id]) == (1, 1, 0, 0, 0, starts)
-        assert (said(self.fleet, GONE), said(self.fleet, THERE)) == (1, 1)
+        assert (said(self.fleet, GONE), said(self.fleet, THERE)) == (outages, outages)
         assert said(self.fleet, "Traceback") == 0
 
 
@@ -88,6 +88,14 @@ def test_a_server_that_is_gone_for_long_ends_drives_and_they_go_on_after_it(
     assert held.worker.poll() is None
     postgres.start()
     held.ends(2)
+
+
+def test_cut_connections_are_made_anew(make: Make, postgres: Postgres, database: str) -> None:
+    held = Held(make(limit=LONG))
+    for cuts in (1, 2, 3):
+        until(lambda: postgres.cut(database))
+        until(lambda number=cuts: said(held.fleet, THERE) == number)  # type: ignore[misc]
+    held.ends(1, outages=3)
 
 
 @pytest.mark.parametrize(("lose", "find"), [(Line.cut, Line.mend), (Line.silence, Line.speak)])
