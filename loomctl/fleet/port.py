@@ -87,6 +87,10 @@ class Queue(Protocol):
         """Forget a worker that has settled all it had."""
         ...
 
+    def may_look(self, every: float) -> bool:
+        """Tell whether the caller is to look at what all share: of however many, one in so many seconds."""
+        ...
+
     # ---- What people steer.
 
     def ask(self, run_id: str, what: str) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Ask: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 CREATE TABLE runs (
     repository TEXT NOT NULL, run_id TEXT NOT NULL, handle TEXT NOT NULL, lane TEXT NOT NULL, state TEXT NOT NULL,
@@ -40,6 +40,7 @@ CREATE TABLE workers (
     id TEXT PRIMARY KEY, repository TEXT NOT NULL, machine TEXT NOT NULL, slots INTEGER NOT NULL,
     signed DOUBLE PRECISION NOT NULL
 );
+CREATE TABLE looks (repository TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
 CREATE TABLE version (number INTEGER NOT NULL);
 """
 

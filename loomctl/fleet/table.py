@@ -176,6 +176,18 @@ class Table:
         with self._base.transaction() as ask:
             ask("DELETE FROM workers WHERE id = ?", worker.id)
 
+    def may_look(self, every: float) -> bool:
+        """As `Queue` says."""
+        told = "INSERT INTO looks VALUES (?, ?) ON CONFLICT (repository) DO UPDATE SET at = excluded.at"
+        for writes in (False, True):  # most often another has just looked, and to hear of it holds nobody up
+            with self._base.transaction(writes=writes) as ask:
+                now = self._base.now(ask)
+                if ask("SELECT 1 FROM looks WHERE repository = ? AND at > ?", self._repository, now - every):
+                    return False
+                if writes:
+                    ask(told, self._repository, now)
+        return True
+
     # ---- What people steer.
 
     def ask(self, run_id: str, what: str) -> bool:
@@ -186,14 +198,12 @@ class Table:
 
     def hold(self, host: str, until: float, why: str) -> None:
         """As `Queue` says."""
+        words = (
+            "INSERT INTO hosts VALUES (?, ?, ?) ON CONFLICT (host) DO UPDATE SET until = excluded.until, "
+            "why = excluded.why WHERE hosts.until < excluded.until"
+        )
         with self._base.transaction() as ask:
-            ask(
-                "INSERT INTO hosts VALUES (?, ?, ?) ON CONFLICT (host) DO UPDATE SET until = excluded.until, "
-                "why = excluded.why WHERE hosts.until < excluded.until",
-                host,
-                until,
-                why,
-            )
+            ask(words, host, until, why)
 
     def pause(self, workflow: str, why: str) -> int:
         """As `Queue` says."""
@@ -254,12 +264,11 @@ class Table:
                 left = None if most is None else most - len(found)
                 if left == 0:
                     break
-                order = "priority, seq" if state == QUEUED else "not_before" if state == LATER else "since"
-                order += "" if state not in OVER and state != FAILED else " DESC"
-                words = f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND state = ? ORDER BY {order}"
                 if state == QUEUED:  # lane by lane, as the index has them
                     found += self._first(ask, left)
                     continue
+                order = "not_before" if state == LATER else "since DESC" if state in (*OVER, FAILED) else "since"
+                words = f"SELECT {_COLUMNS} FROM runs WHERE repository = ? AND state = ? ORDER BY {order}"
                 words += "" if left is None else f" LIMIT {left}"
                 found += [self._of(ask, one) for one in ask(words, self._repository, state)]
         return found

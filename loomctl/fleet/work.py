@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _TICK = 0.2  # seconds between two looks where nothing is said
 _EAGER = 0.5  # seconds between two signs while costs change
 _LOOKS = 2.0  # seconds between two looks at what waits
-_LOOKS_THERE = 5.0  # seconds between two looks at the remote
+_LOOKS_THERE = 5.0  # seconds between two looks at the remote, of all workers together
 _AGAIN = 1.0  # seconds between two signs while the queue is gone
 _CLAIMS = 0.5  # seconds until it is asked again for work, where there was none
 _WAIT = 30.0  # seconds that a drive may wait for a time by itself
@@ -335,7 +335,9 @@ class Supervisor:
         return None
 
     def _look_there(self) -> None:
-        if self._looker is None or self._looker.poll() is not None:
+        if self._looker is not None and self._looker.poll() is None:
+            return
+        if self._try(partial(self._queue.may_look, _LOOKS_THERE)):  # so no remote has to bear a look of each
             self._looker = self._beside(("fleet", "look"))
 
     # ---- Runs.

@@ -253,6 +253,12 @@ def test_no_claim_once_the_cost_is_reached(queue: Queue) -> None:
     assert claimed(queue, limits=Limits(cost=1.1)).handle == "b"
 
 
+def test_one_of_all_looks_at_what_they_share(opens: Open) -> None:
+    queue, again, other = opens("a"), opens("a"), opens("b")
+    assert [one.may_look(60) for one in (queue, again, other)] == [True, False, True]
+    assert again.may_look(0)
+
+
 def test_a_limit_that_one_meets_holds_all_back_until_its_time(opens: Open) -> None:
     queue, other = opens(REPOSITORY), opens("another")
     queue.offer([row("a"), row("b", lane=LANE._replace(host="codex"))])

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from loomctl.fleet.postgres import Server
+from loomctl.fleet.schema import VERSION
 from loomctl.kit.errors import LoomError
 from tests.helpers.driven import WAIT
 from tests.helpers.fleets import Fleet
@@ -186,7 +187,7 @@ def test_who_falls_silent_with_the_lock_loses_it(postgres: Postgres, database: s
 
     def stop() -> None:
         with stopped.transaction() as ask, other.transaction() as theirs:
-            assert theirs("SELECT number FROM version") == [(1,)]
+            assert theirs("SELECT number FROM version") == [(VERSION,)]
             ask("SELECT 1")
 
     with pytest.raises(LoomError, match="cannot be used") as gone:
