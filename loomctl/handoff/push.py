@@ -14,7 +14,7 @@ from loomctl.handoff.carried import LOG, STATE, LeftOut, Look
 from loomctl.handoff.handoff import Desk, Message, Standing
 from loomctl.handoff.remotes import Done
 from loomctl.handoff.repository import Move
-from loomctl.handoff.work_parcel import Code, Prepared
+from loomctl.handoff.work_parcel import Code, Prepared, There
 from loomctl.kit import clock, files, machine
 from loomctl.kit.errors import EXIT_HELD, EXIT_SETUP, LoomError
 from loomctl.kit.quick_json import following
@@ -91,12 +91,13 @@ def prepare(desk: Desk, run_id: str, *, outputs: bool = False) -> Parcel:
     Raises REMOTE_NEWER, DIVERGED, NOT_LOOMS, and as a remote does.
     """
     recording.digest(desk.space)  # what waits belongs into it
-    standing = _allowed(desk, run_id, desk.repository.list_runs(desk.remote).get(run_id))
+    there = work_parcel.listed(desk, run_id)
+    standing = _allowed(desk, run_id, there.state)
     outputs = outputs or desk.with_outputs(run_id, standing.base)
     look = desk.look(run_id, outputs=outputs)
     desk.looker.add_blobs(look, Blobs(desk.space.store.folder))
     state = desk.space.store.read_state(run_id)
-    code = work_parcel.prepare(desk, run_id)
+    code = work_parcel.prepare(desk, run_id, there.code)
     parcel = _parcel(desk, standing, look, state, outputs=outputs, code=code)
     if not parcel.is_due:
         return parcel
@@ -184,12 +185,13 @@ def send(desk: Desk, parcel: Parcel, *, release: bool = False, save: Callable[[]
         _note_as_had(desk, run_id, parcel.standing)
         return Pushed(parcel, None, notes)
     with desk.lock(run_id):
-        standing = _allowed(desk, run_id, desk.repository.list_runs(desk.remote).get(run_id), notes=True)
+        there = work_parcel.listed(desk, run_id)
+        standing = _allowed(desk, run_id, there.state, notes=True)
         recording.digest(desk.space)
         event = _event(desk, len(parcel.new), outputs=parcel.outputs)
         store.tell(run_id, lambda _: [event])
         try:
-            pushed = _sent(desk, parcel, standing, save)
+            pushed = _sent(desk, parcel, standing, there, save)
             return pushed._replace(notes=[*notes, *pushed.notes])
         except BaseException as error:
             reason = error.code if isinstance(error, LoomError) else type(error).__name__
@@ -215,7 +217,7 @@ def _where(desk: Desk) -> dict[str, Any]:
     return {"remote": desk.remote.shown, "machine": machine.hostname()}
 
 
-def _sent(desk: Desk, parcel: Parcel, standing: Standing, save: Callable[[], object] | None) -> Pushed:
+def _sent(desk: Desk, parcel: Parcel, standing: Standing, there: There, save: Callable[[], object] | None) -> Pushed:
     store, run_id = desk.space.store, parcel.run_id
     with arrivals.room(store, "push-") as staging:
         folder = os.path.join(staging, "run")
@@ -226,7 +228,7 @@ def _sent(desk: Desk, parcel: Parcel, standing: Standing, save: Callable[[], obj
         code = Prepared(parcel.code)
         if save is not None:
             save()
-            code = work_parcel.prepare(desk, run_id)
+            code = work_parcel.prepare(desk, run_id, there.code)
         look = desk.looker.look(folder, outputs=parcel.outputs)
         desk.looker.add_blobs(look, Blobs(store.folder))
         place = os.path.join(folder, "state.json")
@@ -266,7 +268,7 @@ def _pushed(desk: Desk, parcel: Parcel, state: Move) -> tuple[Done, list[str]]:
 def _hold_arrived(desk: Desk, run_id: str, commit: str, standing: Standing, done: Done) -> None:
     """Return where a push that did not end well arrived all the same; else say what became of it."""
     try:
-        now = desk.repository.list_runs(desk.remote).get(run_id)
+        now = work_parcel.listed(desk, run_id).state
     except LoomError:
         raise remotes.unreachable(desk.remote, done) from None
     if now == commit:

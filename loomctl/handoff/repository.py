@@ -258,17 +258,23 @@ class Repository:
     def list_runs(self, remote: Remote, *, below: str = RUNS, run_id: str = "*") -> dict[str, str]:
         """Give the runs of a remote with their commits: of their state or, with `below`, of their code.
 
+        Raises as `list_refs`.
+        """
+        found = self.list_refs(remote, f"{below}{run_id}")
+        named = {name.removeprefix(below): oid for name, oid in found.items() if name.startswith(below)}
+        return {name: oid for name, oid in named.items() if fits_a_ref(name)}
+
+    def list_refs(self, remote: Remote, *patterns: str) -> dict[str, str]:
+        """Give a remote's refs that fit, with their commits.
+
         Raises REMOTE_UNREACHABLE, REMOTE_DENIED, and OTHER_OBJECT_FORMAT for commits whose names are not of this kind.
         """
-        done = self.run("ls-remote", "--refs", "--", remote.source, f"{below}{run_id}", patience=ASKING, far=True)
+        done = self.run("ls-remote", "--refs", "--", remote.source, *patterns, patience=ASKING, far=True)
         if done.code != 0:
             raise remotes.unreachable(remote, done)
-        found: dict[str, str] = {}
-        for line in done.out[:_LONGEST_ANSWER].decode("utf-8", "replace").splitlines():
-            oid, _, name = line.partition("\t")
-            named = name.removeprefix(below)
-            if name.startswith(below) and fits_a_ref(named) and git.is_oid(oid):
-                found[named] = oid
+        lines = done.out[:_LONGEST_ANSWER].decode("utf-8", "replace").splitlines()
+        pairs = (line.partition("\t") for line in lines)
+        found = {name: oid for oid, _, name in pairs if git.is_oid(oid)}
         digits = 64 if self.object_format == "sha256" else 40
         if any(len(oid) != digits for oid in found.values()):
             raise remotes.other_names(remote, f"this repository uses {self.object_format}")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from loomctl.flow.open_project import workspace
-from loomctl.handoff import pull, push, raw_git, repository, work, work_restore, worktrees
+from loomctl.handoff import pull, push, raw_git, repository, work, work_parcel, work_restore, worktrees
 from loomctl.handoff.handoff import Desk
 from loomctl.kit import clock, machine
 from loomctl.kit.errors import LoomError
@@ -41,7 +41,8 @@ def bring(
     theirs: its commit there, as it was just listed; code: False leaves that for another time. Raises as a pull does.
     """
     desk = Desk(space, named)
-    theirs = theirs or desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id)
+    there = work_parcel.listed(desk, run_id) if theirs is None or code else work_parcel.There(theirs, None)
+    theirs = theirs or there.state
     if theirs is None:
         return Brought("")
     was_known = run_notes.is_known(run_id, space.store.folder)
@@ -52,14 +53,13 @@ def bring(
     if pulled.saved:
         notes.append(f"The state that was here stays as {space.store.handle(pulled.saved)}")
     if code:
-        notes += _code(desk, run_id, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
+        notes += _code(desk, run_id, there.code, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
     return Brought(theirs, notes)
 
 
-def _code(desk: Desk, run_id: str, *, is_new: bool) -> Sequence[str]:
+def _code(desk: Desk, run_id: str, theirs: str | None, *, is_new: bool) -> Sequence[str]:
     """Put the remote's code of a run into its worktree. is_new: whatever stands there, for the state came just now."""
     space, repo = desk.space, desk.repository
-    theirs = repo.list_runs(desk.remote, below=work.WORK, run_id=run_id).get(run_id)
     if theirs is None:
         return ()
     branch = worktrees.branch_of(space.store.handle(run_id))
@@ -121,7 +121,7 @@ def send(space: Workspace, run_id: str, named: str | None = None, *, saves: bool
     desk = Desk(space, named)
     save = partial(work.snapshot, space, run_id) if saves else None
     pushed = push.send(desk, push.prepare(desk, run_id), save=save)
-    return pushed.commit or desk.repository.list_runs(desk.remote, run_id=run_id).get(run_id, "")
+    return pushed.commit or pushed.parcel.standing.theirs or ""
 
 
 def begin(space: Workspace, run_id: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from loomctl.handoff import work
+from loomctl.handoff import remotes, work
 from loomctl.handoff.handoff import Desk
 from loomctl.handoff.repository import Move
 from loomctl.kit import clock
@@ -36,15 +36,34 @@ class Prepared(NamedTuple):
     note: str = ""
 
 
-def prepare(desk: Desk, run_id: str) -> Prepared:
-    """Tell what of a run's code a push would send. What is wrong with the remote's keeps no state from being pushed."""
+class There(NamedTuple):
+    """The commits that a remote has of a run, None where it has none."""
+
+    state: str | None
+    code: str | None
+
+
+def listed(desk: Desk, run_id: str) -> There:
+    """Ask a remote what it has of a run, of state and code at one moment. Raises as a remote does."""
+    names = remotes.RUNS + run_id, work.WORK + run_id
+    found = desk.repository.list_refs(desk.remote, *names)
+    return There(*(found.get(name) for name in names))
+
+
+def prepare(desk: Desk, run_id: str, theirs: str | None) -> Prepared:
+    """Tell what of a run's code a push would send. What is wrong with the remote's keeps no state from being pushed.
+
+    theirs: its commit there, as it was just listed.
+    """
     repo, ref = desk.repository, work.WORK + run_id
     here = repo.commit_of(ref)
     if here is None:
         return Prepared(None)
-    theirs = repo.list_runs(desk.remote, below=work.WORK, run_id=run_id).get(run_id)
     try:
-        if theirs is not None:
+        is_apart = theirs is not None and not repo.is_ancestor(theirs, here)
+        if theirs == here:
+            return Prepared(None)
+        if theirs is not None and is_apart:
             get(desk, run_id, theirs)
             if repo.is_ancestor(here, theirs):
                 repo.set_refs({incoming_ref(desk, run_id): None})
@@ -52,7 +71,6 @@ def prepare(desk: Desk, run_id: str) -> Prepared:
         said, _, _ = work.read(repo, here)
         files, size = _differences(desk, said.base, here)
         commits = _commits(desk, said.base, theirs)
-        is_apart = theirs is not None and not repo.is_ancestor(theirs, here)
     except (LoomError, ValueError) as error:
         why = f"{error.code}: {error.what}" if isinstance(error, LoomError) else str(error)
         return Prepared(None, f"The code of the run stays here: {one_line(why, 300)}")

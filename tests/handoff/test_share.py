@@ -62,6 +62,22 @@ def test_state_and_code_go_to_and_fro(laptop: Machine, desktop: Machine, run_id:
     assert any("late" in git(laptop.root, "ls-tree", "--name-only", one).split() for one in history)
 
 
+def test_a_remote_is_asked_twice_and_pushed_to_once_a_step(laptop: Machine, run_id: str, tmp_path: Path) -> None:
+    """A forge bears few of both from all who work in a repository, and each takes a second over a network."""
+    work_on(laptop, run_id, one="1")
+    asked = tmp_path / "asked"
+    for program in ("upload", "receive"):
+        counts = tmp_path / program
+        counts.write_text(f'#!/bin/sh\necho {program} >>"{asked}"\nexec git-{program}-pack "$@"\n')
+        counts.chmod(0o755)
+        git(laptop.root, "config", f"remote.origin.{program}pack", str(counts))
+    work_on(laptop, run_id, two="2")
+    assert sorted(asked.read_text().split()) == ["receive", "upload", "upload"]
+    asked.unlink()
+    share.bring(laptop.space(), run_id)
+    assert asked.read_text().split() == ["upload"]
+
+
 def test_what_another_machine_has_not_is_not_taken_away(laptop: Machine, run_id: str) -> None:
     work_on(laptop, run_id, one="1")
     place = place_on(laptop, run_id)
