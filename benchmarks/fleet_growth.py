@@ -27,8 +27,10 @@ from benchmarks import stand  # noqa: E402
 from loomctl.fleet.model import LIMIT, QUEUED, Lane, Limits, Progress, Row  # noqa: E402
 from loomctl.fleet.port import Worker  # noqa: E402
 from loomctl.fleet.postgres import Server, Shared  # noqa: E402
+from tests.helpers.fleets import STEPS  # noqa: E402
 from tests.helpers.lines import Line  # noqa: E402
 from tests.helpers.postgres import Postgres  # noqa: E402
+from tests.helpers.shared_fleets import Machines  # noqa: E402
 
 if TYPE_CHECKING:
     import socket
@@ -38,6 +40,7 @@ REPOSITORY = "0123456789abcdef"
 LANE = Lane(REPOSITORY, "claude-code", "core")
 TRIPS = (0.0, 1.0, 2.0)  # milliseconds there and back that are added
 AT_ONCE = 8  # workers
+LONGEST = max(STEPS)  # steps of the run that is driven
 TIMES = 100
 _FILL = """
 INSERT INTO loom_fleet.workers SELECT 'w' || n, '{repository}', 'm' || n, {slots}, extract(epoch FROM now())
@@ -81,7 +84,7 @@ def main() -> int:
         server = Postgres(base / "postgres.log")
         try:
             server.start()
-            rows = [*queue(server, options), *rows]
+            rows = [*queue(server, options), *rows, *asked(base / "run", server.address(server.createdb()))]
         finally:
             server.close()
     return stand.tell(rows, as_json=options.json, digits=2)
@@ -247,6 +250,24 @@ def remote(base: Path, numbers: Iterable[int]) -> Iterable[stand.Row]:
             told = f", {len(listed) / 1e6:.2f} MB" if what == "a list" else ""
             first = firsts.setdefault(what, seconds)
             yield stand.Row(f"remote of {number:,} runs: {what}{told}", seconds * 1000, seconds / first, None)
+
+
+def asked(base: Path, address: str) -> Iterable[stand.Row]:
+    """Count what a run of several steps asks of its remote."""
+    machines = Machines(base, address, ("alpha",))
+    (alpha,) = machines.all
+    for what, program in (("reads", "upload"), ("pushes", "receive")):
+        counts = base / what
+        counts.write_text(f'#!/bin/sh\necho >>"{base}/{what}.log"\nexec git-{program}-pack "$@"\n')
+        counts.chmod(0o755)
+        git(alpha.project, "config", f"remote.origin.{program}pack", str(counts))
+    alpha.environment["PACE"] = "2"
+    alpha.put("make it", workflow=f"steps-{LONGEST}")
+    if alpha.work(1, "--until-idle").wait():
+        raise SystemExit((alpha.root / "workers.log").read_text("utf-8"))
+    for what in ("reads", "pushes"):
+        number = len((base / f"{what}.log").read_text("utf-8").splitlines())
+        yield stand.Row(f"a run of {LONGEST} steps: {what} of its remote", 0.0, number, None)
 
 
 if __name__ == "__main__":
