@@ -1,6 +1,6 @@
 """What the queue that machines share, and a git remote, bear as a fleet grows: figures for its page of growth.
 
-    python benchmarks/fleet_growth.py [--workers N] [--slots N] [--seconds S] [--refs N,N] [--json]
+    python benchmarks/fleet_growth.py [--workers N] [--slots N] [--seconds S] [--refs N,N] [--pace S] [--json]
 
 Run it with a Python that has Loom's packages and its extra `fleet`, where PostgreSQL's server is installed; it starts
 one. So many workers that live, each with all its slots driven, are written into its tables; beside them others claim,
@@ -77,6 +77,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--refs", default="1000,10000")
+    parser.add_argument("--pace", type=float, default=2.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with stand.folder() as base:
@@ -84,7 +85,8 @@ def main() -> int:
         server = Postgres(base / "postgres.log")
         try:
             server.start()
-            rows = [*queue(server, options), *rows, *asked(base / "run", server.address(server.createdb()))]
+            rows = [*queue(server, options), *rows]
+            rows += asked(base / "run", server.address(server.createdb()), options.pace)
         finally:
             server.close()
     return stand.tell(rows, as_json=options.json, digits=2)
@@ -115,6 +117,8 @@ def queue(server: Postgres, options: argparse.Namespace) -> Iterable[stand.Row]:
         for verb, does in (("claim, settle", busy.change), ("sign", busy.sign), ("look for dead", busy.look)):
             seconds = timed(does)
             yield stand.Row(f"{where}: {verb}", seconds * 1000, seconds / plain, None)
+        if not trip:
+            yield stand.Row("memory of a connection, in MB", 0.0, server.memory(name) / 1e6, None)
         for verb in ("change", "sign"):
             number = together(address, verb, options)
             what = "claims with their settles" if verb == "change" else "signs"
@@ -252,7 +256,7 @@ def remote(base: Path, numbers: Iterable[int]) -> Iterable[stand.Row]:
             yield stand.Row(f"remote of {number:,} runs: {what}{told}", seconds * 1000, seconds / first, None)
 
 
-def asked(base: Path, address: str) -> Iterable[stand.Row]:
+def asked(base: Path, address: str, pace: float) -> Iterable[stand.Row]:
     """Count what a run of several steps asks of its remote."""
     machines = Machines(base, address, ("alpha",))
     (alpha,) = machines.all
@@ -261,7 +265,7 @@ def asked(base: Path, address: str) -> Iterable[stand.Row]:
         counts.write_text(f'#!/bin/sh\necho >>"{base}/{what}.log"\nexec git-{program}-pack "$@"\n')
         counts.chmod(0o755)
         git(alpha.project, "config", f"remote.origin.{program}pack", str(counts))
-    alpha.environment["PACE"] = "2"
+    alpha.environment["PACE"] = str(pace)
     alpha.put("make it", workflow=f"steps-{LONGEST}")
     if alpha.work(1, "--until-idle").wait():
         raise SystemExit((alpha.root / "workers.log").read_text("utf-8"))

@@ -18,8 +18,9 @@ SMALL = {
     "drive.py": "--assistant claude-code --kills 2 --races 1 --runs 1 --json",
     "engine.py": "--runs 1 --most 11 --json",
     "failures/score.py": "kubectl",
-    "fleet.py": "--runs 2 --workers 1 --slots 1 --restarts 1 --stops 1 --jobs 101 --json",
-    "fleet_growth.py": "--workers 9 --seconds 0.2 --refs 9,19 --json",
+    "fleet.py": "--queue here --runs 2 --workers 1 --slots 1 --every 3 --restarts 1 --limit 9 --stops 1 --jobs 101 "
+    "--json",
+    "fleet_growth.py": "--workers 9 --seconds 0.2 --refs 9,19 --pace 0.5 --json",
     "fleet_machines.py": "--runs 1 --every 30 --slots 1 --json",
     "handoff.py": "--most 5 --json",
     "histories.py": "",
