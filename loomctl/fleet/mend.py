@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.fleet import runs
+from loomctl.fleet import runs, steer
 from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, OVER, PAUSED, STATES, WAITS
 from loomctl.handoff import share
 from loomctl.kit.errors import LoomError
@@ -39,9 +39,13 @@ class Look:
 
     def _changed(self, row: Row) -> Row | None:
         try:
+            if row.asked:
+                if not self._travels:
+                    steer.carry_out(self._space, self._queue, row)
+                return None
             stamp = os.stat(self._space.store.home(row.run_id).state).st_mtime_ns
-            if row.asked or (row.state != AFTER and self._seen.get(row.run_id) == stamp):
-                return None  # what was asked of who drove it is written down just now
+            if row.state != AFTER and self._seen.get(row.run_id) == stamp:
+                return None
             if self._travels and stamp < row.since * 1e9:
                 return None
             state = self._space.store.read_state(row.run_id)
@@ -61,8 +65,10 @@ def look_there(space: Workspace, queue: Queue) -> int:
     found = []
     for row in every:
         commit = there.get(row.run_id, row.commit)
-        if commit != row.commit and not row.asked:
-            with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other from going on
+        with contextlib.suppress(OSError, LoomError):  # one that cannot be read keeps no other from going on
+            if row.asked:
+                steer.carry_out(space, queue, row, travels=True)
+            elif commit != row.commit:
                 share.bring(space, row.run_id, theirs=commit, code=False)
                 state = space.store.read_state(row.run_id)
                 found.append(row_here(space, state, row.lane.repository)._replace(commit=commit))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CANCELLABLE = (*ACTIVE, "pending", "failed")
 _DYING = 1.0  # seconds that what was killed may take
-_CARRIED_OUT = 20.0  # seconds until what was asked of a worker counts as never written down
+_CARRIED_OUT = 20.0  # seconds that who drove a run may take to write down what was asked
 MARK = "LOOM_FLEET"  # in the environment of a drive: the run and the attempt for which it was started
 
 
@@ -50,6 +50,15 @@ def stop(space: Workspace, queue: Queue, row: Row, what: str, *, travels: bool =
 
     _changed(space, queue, row, change, travels=travels)
     return True
+
+
+def carry_out(space: Workspace, queue: Queue, row: Row, *, travels: bool = False) -> None:
+    """Do what was asked of who drove a run, if they have not in time: they died, or their remote was away.
+
+    Raises as `stop`.
+    """
+    if queue.clock() - row.since > _CARRIED_OUT:
+        stop(space, queue, row, row.asked, travels=travels)
 
 
 def let_go(space: Workspace, queue: Queue, row: Row, *, travels: bool = False) -> Row:

@@ -242,6 +242,17 @@ def test_what_is_asked_of_who_drives_elsewhere_is_told_on_the_remote(machines: M
     assert alpha.counts() == {"paused": 1}
 
 
+def test_what_was_asked_and_not_done_is_done_by_another_machine(machines: Machines) -> None:
+    alpha, beta = machines.all
+    (run_id,) = alpha.put("make it", workflow="steps-3")
+    alpha.ask_in_vain(run_id, "cancel")
+    process = beta.work(1)
+    until(lambda: alpha.counts() == {"cancelled": 1})
+    assert machines.told(run_id)["status"] == "cancelled"
+    process.send_signal(signal.SIGINT)
+    done(process)
+
+
 def test_a_run_is_resumed_at_once_after_it_was_paused_elsewhere(machines: Machines) -> None:
     """Who drove it writes the pause down just then, and must not meet what lets it go on, nor come behind it."""
     alpha, beta = machines.all

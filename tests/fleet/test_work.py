@@ -176,7 +176,7 @@ def test_a_gate_holds_no_slot_and_its_answer_lets_the_run_go_on(make: Make) -> N
 
 def test_runs_are_paused_resumed_and_cancelled_driven_or_not(make: Make) -> None:
     fleet = make()
-    runs = fleet.add(3, random.Random(1))
+    runs = fleet.add(3, random.Random(1), workflow="steps-8")
     held = hold(fleet, runs[0])
     process = fleet.work(1)
     until(lambda: is_begun(fleet, runs[0]))
@@ -198,6 +198,21 @@ def test_runs_are_paused_resumed_and_cancelled_driven_or_not(make: Make) -> None
     done(process, 130)
     said = fleet.start("fleet", "cancel", last, *fleet.words).communicate(timeout=WAIT)[1]
     assert "is cancelled" in said
+
+
+@both
+def test_what_was_asked_and_not_done_is_done_by_whoever_looks(make: Make) -> None:
+    fleet = make()
+    (paused,) = fleet.put("make it", workflow="steps-3")
+    fleet.ask_in_vain(paused, "pause")
+    (cancelled,) = fleet.put("make another", workflow="steps-3")
+    fleet.ask_in_vain(cancelled, "cancel")
+    process = fleet.work(1)
+    until(lambda: fleet.counts() == {"paused": 1, "cancelled": 1})
+    until(lambda: fleet.state(paused)["fleet"].get("paused") is True)
+    assert fleet.state(cancelled)["status"] == "cancelled"
+    process.send_signal(signal.SIGTERM)
+    done(process, 130)
 
 
 def test_a_failure_says_how_to_try_again_and_three_alike_pause_the_workflow(make: Make) -> None:

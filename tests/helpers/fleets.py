@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from loomctl.fleet.here import Sqlite
+from loomctl.fleet.model import PAUSED, Limits
+from loomctl.fleet.port import Worker
+from loomctl.fleet.postgres import Server
+from loomctl.fleet.table import Table
 from tests.helpers.driven import PROMPTS, Driven
 
 if TYPE_CHECKING:
@@ -123,6 +128,23 @@ class Fleet(Driven):
             with psycopg.connect(self.words[-1], autocommit=True) as connection:
                 connection.execute("DROP SCHEMA loom_fleet CASCADE")
             self.fleet("init")
+
+    def ask_in_vain(self, run_id: str, what: str) -> None:
+        """Leave a run as who drove it does that died, or had no remote, before it did what was asked: a minute ago."""
+        store = self.project / ".loom"
+        base: Any = Sqlite(str(store / "local" / "fleet.sqlite3"), str(store))
+        if self.words:
+            base = Server(self.words[-1])
+        with base.transaction() as ask:
+            ((repository,),) = ask("SELECT repository FROM runs WHERE run_id = ?", run_id)
+        queue, worker = Table(base, repository), Worker("gone", "gone", 1)
+        row = queue.claim(worker, Limits())
+        assert row is not None
+        assert (row.run_id, queue.ask(run_id, what)) == (run_id, True)
+        assert queue.settle(worker, row._replace(state=PAUSED, asked=what))
+        with base.transaction() as ask:
+            ask("UPDATE runs SET since = since - 60 WHERE run_id = ?", run_id)
+        base.close()
 
     def close(self) -> None:
         """End the workers that still run."""
