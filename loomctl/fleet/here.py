@@ -61,7 +61,7 @@ class Sqlite:
             raise _broken(self._path, "it was made for another folder")
 
     @contextlib.contextmanager
-    def transaction(self, *, writes: bool = True) -> Iterator[Ask]:
+    def transaction(self, *, writes: bool = True, alone: bool = True) -> Iterator[Ask]:  # noqa: ARG002 - a file has one
         """Give what asks in SQL; all or nothing of it is done. Raises QUEUE_GONE."""
         with self._lock:
             try:

@@ -1,7 +1,8 @@
 """The queue that machines share: the same rows in PostgreSQL, in a schema of their own (D78).
 
 Who changes them holds one advisory lock for the moment that it takes, so that no two transactions wait for each other
-and limits hold across machines. Its clock is the server's.
+and limits hold across machines. Signs do without it, for each worker gives them all the time, over whatever network.
+The clock is the server's.
 
 Whatever befalls the server, or the line to it, no use of it takes longer than its patience; and whoever falls silent
 while he holds the lock loses it, with his connection.
@@ -48,12 +49,12 @@ class Server:
         self._held: tuple[_Connection, socket.socket] | None = None  # with another hand on its line
 
     @contextlib.contextmanager
-    def transaction(self, *, writes: bool = True) -> Iterator[Ask]:
+    def transaction(self, *, writes: bool = True, alone: bool = True) -> Iterator[Ask]:
         """Give what asks in SQL; all or nothing of it is done. Raises QUEUE_GONE."""
         with self._lock:
             try:
                 with self._in_time() as connection, connection.transaction():
-                    if writes:
+                    if writes and alone:
                         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_KEY,))
                     yield lambda words, *values: _asked(connection, words, values)
             except psycopg.Error as error:

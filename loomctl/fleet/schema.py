@@ -48,10 +48,10 @@ CREATE TABLE version (number INTEGER NOT NULL);
 class Database(Protocol):
     """Where the tables are."""
 
-    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Ask]:
+    def transaction(self, *, writes: bool = True, alone: bool = True) -> AbstractContextManager[Ask]:
         """Give what asks in SQL, with `?` for values; all or nothing of it is done. Raises QUEUE_GONE.
 
-        Of those that write there is one at a time.
+        Of those that write there is one at a time, but for those that need not be alone.
         """
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loomctl.fleet.model import (
@@ -42,14 +43,9 @@ _QUEUED = f"SELECT priority, seq, {_COLUMNS} FROM runs WHERE lane = ? AND state 
 _RENEWED = ", ".join(f"{one} = excluded.{one}" for one in [*_COLUMNS.split(", ")[1:], "signature"])
 _MORE = ("goal", "after", "kind", "why", "command", "commit", "machine")
 _A_FEW = 3
-_DEAD = (
-    "FROM runs LEFT JOIN workers ON workers.id = runs.worker WHERE runs.state = 'driven' AND runs.repository = ? "
-    "AND (workers.id IS NULL OR workers.signed < ?)"
-)
-_OLD = (
-    "FROM workers WHERE signed < ? AND NOT EXISTS "
-    "(SELECT 1 FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')"
-)
+_DRIVES = "(SELECT COUNT(*) FROM runs WHERE runs.worker = workers.id AND runs.state = 'driven')"  # looked up for each
+_DEAD = f"repository = ? AND signed < ? AND {_DRIVES} > 0"
+_OLD = f"FROM workers WHERE signed < ? AND {_DRIVES} = 0"
 _AT_ONCE = 100  # rows of one transaction: others wait for its end
 _FORGOTTEN = 86_400.0  # seconds without a sign after which a worker that drives nothing is forgotten
 
@@ -99,6 +95,7 @@ class Table:
             taken = known._replace(state=DRIVEN, since=now, attempt=known.attempt + 1)
             taken = taken._replace(worker=worker.id, machine=worker.machine)
             self._write(ask, known, taken)
+            self._note(ask, worker)
         self._found_none = False
         return taken
 
@@ -112,13 +109,9 @@ class Table:
         """As `Queue` says."""
         lost: set[str] = set()
         asked: dict[str, str] = {}
-        with self._base.transaction() as ask:
-            signed = (worker.id, self._repository, worker.machine, worker.slots, self._base.now(ask))
-            ask(
-                "INSERT INTO workers VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET signed = excluded.signed, slots = excluded.slots",
-                *signed,
-            )
+        costs: dict[Lane, float] = {}
+        with self._base.transaction(alone=False) as ask:
+            self._note(ask, worker, "signed = excluded.signed, slots = excluded.slots")
             words = f"SELECT {_COLUMNS} FROM runs WHERE worker = ? AND state = 'driven' AND repository = ?"
             has = {row.run_id: row for row in [self._of(ask, one) for one in ask(words, worker.id, self._repository)]}
             for one in sorted(progress):
@@ -129,19 +122,33 @@ class Table:
                 if known.asked:
                     asked[one.run_id] = known.asked
                 if (known.cost, known.step) != (one.cost, one.step):
-                    self._spend(ask, known.lane, one.cost - known.cost)
+                    costs[known.lane] = costs.get(known.lane, 0.0) + one.cost - known.cost
                     words = "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?"
                     ask(words, one.cost, _plain(one.step), self._repository, one.run_id)
-            for row in has.values():  # its claim arrived, and the answer to it was lost
-                self._write(ask, row, row._replace(state=QUEUED, worker="", machine="", since=self._base.now(ask)))
+            for lane in sorted(costs):  # last, for others wait for its row
+                self._spend(ask, lane, costs[lane])
             spent = self._spent(ask)
+        if has:  # their claims arrived, and the answers to them were lost
+            with self._base.transaction() as ask:
+                self._offer_again(ask, [*has.values()])
         return Signed(frozenset(lost), asked, spent)
+
+    def _note(self, ask: Ask, worker: Worker, renews: str = "") -> None:
+        """Note a worker as one that lives; who reaps takes its row before its runs, so until the end nobody does."""
+        words = "INSERT INTO workers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+        words += f"UPDATE SET {renews}" if renews else "NOTHING"
+        ask(words, worker.id, self._repository, worker.machine, worker.slots, self._base.now(ask))
+
+    def _offer_again(self, ask: Ask, rows: list[Row]) -> list[Row]:
+        for known in rows:
+            self._write(ask, known, known._replace(state=QUEUED, worker="", machine="", since=self._base.now(ask)))
+        return rows
 
     def settle(self, worker: Worker, row: Row) -> bool:
         """As `Queue` says."""
         with self._base.transaction() as ask:
             known = self._row(ask, row.run_id)
-            if known is None or not _has(known, worker, row.attempt):
+            if known is None or (known.state, known.worker, known.attempt) != (DRIVEN, worker.id, row.attempt):
                 return False
             made = self._ready(ask, row._replace(worker="", machine="", since=self._base.now(ask)))
             self._write(ask, known, made)
@@ -158,18 +165,19 @@ class Table:
     def _is_any_dead(self, limit: float) -> bool:
         with self._base.transaction(writes=False) as ask:
             now = self._base.now(ask)
-            dead = ask(f"SELECT 1 {_DEAD} LIMIT 1", self._repository, now - limit)
+            dead = ask(f"SELECT 1 FROM workers WHERE {_DEAD} LIMIT 1", self._repository, now - limit)
             return bool(dead or ask(f"SELECT 1 {_OLD} LIMIT 1", now - max(_FORGOTTEN, limit)))
 
     def _reap(self, limit: float) -> list[Row]:
+        words = f"SELECT {_COLUMNS} FROM runs WHERE worker = ? AND state = 'driven'"
         with self._base.transaction() as ask:
             now = self._base.now(ask)
-            dead = ask(f"SELECT {_COLUMNS} {_DEAD} LIMIT {_AT_ONCE}", self._repository, now - limit)
-            found = [self._of(ask, one) for one in dead]
-            for one in found:
-                self._write(ask, one, one._replace(state=QUEUED, worker="", machine="", since=now))
+            # Whoever signs just now is waited for, and is not dead then.
+            dead = ask(f"UPDATE workers SET slots = slots WHERE {_DEAD} RETURNING id", self._repository, now - limit)
+            rows = (self._of(ask, one) for (worker,) in dead for one in ask(words, worker))
+            found = [*islice(rows, _AT_ONCE)]
             ask(f"DELETE {_OLD}", now - max(_FORGOTTEN, limit))
-        return found
+            return self._offer_again(ask, found)
 
     def leave(self, worker: Worker) -> None:
         """As `Queue` says."""
@@ -178,15 +186,11 @@ class Table:
 
     def may_look(self, every: float) -> bool:
         """As `Queue` says."""
-        told = "INSERT INTO looks VALUES (?, ?) ON CONFLICT (repository) DO UPDATE SET at = excluded.at"
-        for writes in (False, True):  # most often another has just looked, and to hear of it holds nobody up
-            with self._base.transaction(writes=writes) as ask:
-                now = self._base.now(ask)
-                if ask("SELECT 1 FROM looks WHERE repository = ? AND at > ?", self._repository, now - every):
-                    return False
-                if writes:
-                    ask(told, self._repository, now)
-        return True
+        words = "INSERT INTO looks VALUES (?, ?) ON CONFLICT (repository) DO UPDATE SET at = excluded.at "
+        words += "WHERE looks.at <= ? RETURNING at"
+        with self._base.transaction(alone=False) as ask:
+            now = self._base.now(ask)
+            return bool(ask(words, self._repository, now, now - every))
 
     # ---- What people steer.
 
@@ -478,10 +482,6 @@ class Table:
 def _plain(text: str) -> str:
     """Give a text as a database takes it."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")
-
-
-def _has(row: Row, worker: Worker, attempt: int) -> bool:
-    return row.state == DRIVEN and row.worker == worker.id and row.attempt == attempt
 
 
 def _same(known: Row, row: Row) -> bool:

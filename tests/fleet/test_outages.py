@@ -6,13 +6,16 @@ import contextlib
 import random
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from loomctl.fleet.postgres import Server
+from loomctl.fleet.model import QUEUED, Lane, Limits, Progress, Row
+from loomctl.fleet.port import Worker
+from loomctl.fleet.postgres import Server, Shared
 from loomctl.fleet.schema import VERSION
 from loomctl.kit.errors import LoomError
 from tests.helpers.driven import WAIT
@@ -197,3 +200,48 @@ def test_who_falls_silent_with_the_lock_loses_it(postgres: Postgres, database: s
         assert ask("SELECT 1") == [(1,)]
     stopped.close()
     other.close()
+
+
+ALIVE, LANE = Worker("w-1", "alpha", 1), Lane("0123456789abcdef", "claude-code", "core")
+
+
+@pytest.fixture
+def queues(postgres: Postgres, database: str) -> Iterator[tuple[Shared, Shared]]:
+    """One queue as two workers have it, with a run that the first drives."""
+    servers = [Server(postgres.address(database), 5.0) for _ in range(2)]
+    servers[0].make()
+    first, second = (Shared(one, LANE.repository) for one in servers)
+    first.offer([Row("run-1", "run", "do it", LANE, 1, QUEUED)])
+    assert first.claim(ALIVE, Limits()) is not None
+    yield first, second
+    for one in servers:
+        one.close()
+
+
+def test_signs_wait_for_nobody(postgres: Postgres, database: str, queues: tuple[Shared, Shared]) -> None:
+    """All give them all the time: were each to wait for the others, a far server would bear a few workers."""
+    other = Server(postgres.address(database))
+    with other.transaction() as ask:
+        ask("SELECT 1")
+        signed = queues[0].sign(ALIVE, [Progress("run-1", 1, 0.5, "build/one")])
+    other.close()
+    assert (signed.lost, signed.spent) == (frozenset(), 0.5)
+
+
+def test_who_signs_just_now_is_not_taken_for_dead(
+    postgres: Postgres, database: str, queues: tuple[Shared, Shared]
+) -> None:
+    first, second = queues
+    server = Server(postgres.address(database))
+    reaped: list[list[Row]] = []
+    with server.transaction(alone=False) as ask:
+        ask("UPDATE workers SET signed = signed - 100")
+    with server.transaction(alone=False) as ask:  # a sign that is under way
+        ask("UPDATE workers SET signed = signed + 100")
+        reaping = threading.Thread(target=lambda: reaped.append(second.reap(60)))
+        reaping.start()
+        until(lambda: postgres.ask("SELECT 1 FROM pg_locks WHERE NOT granted"))
+    reaping.join()
+    server.close()
+    assert reaped == [[]]
+    assert first.sign(ALIVE, [Progress("run-1", 1, 0.5, "build/one")]).lost == frozenset()
