@@ -125,9 +125,9 @@ class Table:
                     costs[known.lane] = costs.get(known.lane, 0.0) + one.cost - known.cost
                     words = "UPDATE runs SET cost = ?, step = ? WHERE repository = ? AND run_id = ?"
                     ask(words, one.cost, _plain(one.step), self._repository, one.run_id)
+            spent = self._spent(ask) + sum(costs.values())
             for lane in sorted(costs):  # last, for others wait for its row
                 self._spend(ask, lane, costs[lane])
-            spent = self._spent(ask)
         if has:  # their claims arrived, and the answers to them were lost
             with self._base.transaction() as ask:
                 self._offer_again(ask, [*has.values()])
