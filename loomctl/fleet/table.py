@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from loomctl.fleet.model import (
     AFTER,
-    CANCELLED,
     DONE,
     DRIVEN,
     FAILED,
@@ -21,7 +20,6 @@ from loomctl.fleet.model import (
     LATER,
     OVER,
     QUEUED,
-    STATES,
     Lane,
     Limits,
     Progress,
@@ -72,11 +70,12 @@ class Table:
                 known = self._row(ask, row.run_id)
                 if known is not None and (known.state == DRIVEN or row.revision < known.revision):
                     continue
-                made = self._ready(ask, row._replace(since=row.since or now))
+                cost = max(row.cost, known.cost if known is not None else 0.0)  # a dead machine's state may lack some
+                made = self._ready(ask, row._replace(since=row.since or now, cost=cost))
                 if known is not None and _same(known, made):
                     continue
-                attempt = known.attempt if known is not None else 0
-                self._write(ask, known, made._replace(worker="", machine="", attempt=attempt, asked=""))
+                made = made._replace(worker="", machine="", attempt=known.attempt if known is not None else 0, asked="")
+                self._write(ask, known, made)
                 news += 1
         return news
 
@@ -495,6 +494,3 @@ def _same(known: Row, row: Row) -> bool:
 
 def _full(number: int, most: int | None) -> bool:
     return most is not None and number >= most
-
-
-assert {QUEUED, LATER, DRIVEN, FAILED, DONE, CANCELLED} <= set(STATES)  # the SQL above spells them

@@ -84,6 +84,7 @@ class _Drive:
 
     def __init__(self, row: Row, command: Sequence[str], cwd: str, environ: Mapping[str, str]) -> None:
         self.row, self.cost, self.step = row, row.cost, row.step
+        self.unsent: float | None = None  # what a dead machine paid, and the state that came here does not tell
         self.is_lost = False
         self.asked = self.code = self.error = ""
         self.ended: dict[str, Any] = {}  # as the drive told it
@@ -132,7 +133,9 @@ class _Drive:
             return
         cost, step = told.get("cost"), told.get("step")
         if isinstance(cost, (int, float)) and told.get("event") in ("cost", "step"):
-            self.cost = max(self.cost, float(cost))
+            if self.unsent is None:
+                self.unsent = max(0.0, self.row.cost - cost)
+            self.cost = max(self.cost, cost + self.unsent)
         if isinstance(step, str):
             self.step = masked_line(step, 120)
         if told.get("event") == "drive.ended":
@@ -415,7 +418,8 @@ class Supervisor:
         except (OSError, LoomError) as error:
             return self._as_failed(was, "state", error.what if isinstance(error, LoomError) else str(error))
         row = runs.row_of(state, was.lane.repository)
-        row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=max(row.cost, was.cost))
+        cost = max(row.cost + (drive.unsent or 0.0), was.cost)
+        row = row._replace(worker=was.worker, machine=was.machine, attempt=was.attempt, cost=cost)
         if drive.asked and row.state not in OVER:  # what is asked is done once nobody has it
             return row._replace(state=PAUSED, command=f"loomctl fleet resume {row.handle}", asked=drive.asked)
         kind, why = (str(ended.get(key) or "") for key in ("kind", "why"))

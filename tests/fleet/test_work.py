@@ -282,6 +282,22 @@ def test_no_run_begins_once_the_cost_is_reached(make: Make) -> None:
 
 
 @both
+def test_what_a_dead_machine_paid_and_had_not_sent_stays_in_the_sum(make: Make) -> None:
+    """The next drive's cost begins with what the state tells, which may be less."""
+    fleet = make()
+    (run_id,) = fleet.put("make it", workflow="driven")
+    fleet.ask_in_vain(run_id, "pause", paid=0.5)
+    process = fleet.work(1)
+    until(lambda: fleet.state(run_id)["fleet"].get("paused") is True)
+    fleet.fleet("resume", run_id)
+    until(lambda: fleet.counts() == {"done": 1})
+    process.send_signal(signal.SIGTERM)
+    done(process, 130)
+    assert fleet.state(run_id)["driving"]["cost"] == 0.01
+    assert fleet.board()["cost"]["spent"] == 0.51
+
+
+@both
 def test_a_queue_that_is_gone_is_made_anew_from_the_runs(make: Make) -> None:
     fleet = make()
     runs = fleet.add(4, random.Random(1))

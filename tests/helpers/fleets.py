@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from loomctl.fleet.here import Sqlite
-from loomctl.fleet.model import PAUSED, Limits
+from loomctl.fleet.model import PAUSED, Limits, Progress
 from loomctl.fleet.port import Worker
 from loomctl.fleet.postgres import Server
 from loomctl.fleet.table import Table
@@ -129,8 +129,11 @@ class Fleet(Driven):
                 connection.execute("DROP SCHEMA loom_fleet CASCADE")
             self.fleet("init")
 
-    def ask_in_vain(self, run_id: str, what: str) -> None:
-        """Leave a run as who drove it does that died, or had no remote, before it did what was asked: a minute ago."""
+    def ask_in_vain(self, run_id: str, what: str, *, paid: float = 0.0) -> None:
+        """Leave a run as who drove it does that died, or had no remote, before it did what was asked: a minute ago.
+
+        paid: USD that it had signed for, of which the run's state tells nothing.
+        """
         store = self.project / ".loom"
         base: Any = Sqlite(str(store / "local" / "fleet.sqlite3"), str(store))
         if self.words:
@@ -141,7 +144,8 @@ class Fleet(Driven):
         row = queue.claim(worker, Limits())
         assert row is not None
         assert (row.run_id, queue.ask(run_id, what)) == (run_id, True)
-        assert queue.settle(worker, row._replace(state=PAUSED, asked=what))
+        queue.sign(worker, [Progress(run_id, row.attempt, paid, "")])
+        assert queue.settle(worker, row._replace(state=PAUSED, asked=what, cost=paid))
         with base.transaction() as ask:
             ask("UPDATE runs SET since = since - 60 WHERE run_id = ?", run_id)
         base.close()
