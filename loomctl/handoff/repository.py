@@ -392,8 +392,8 @@ def of_store(store: str, *, asks: bool = False) -> Repository:
     top = git.top_of(owner)
     folders = git.git_folders(top) if top is not None else None
     if top is None or folders is None or not os.path.isdir(folders[1]):
-        what = "the project is not in a git repository, and push and pull need one"
-        why = "you can move the run as an archive instead"
+        what = "the project is not in a git repository, and worktrees, push and pull need one"
+        why = "without git a run works in the project's own folder, and moves as an archive"
         raise LoomError("NO_REPOSITORY", what, where=owner, why=why, hint="git init", exit_code=EXIT_SETUP)
     if not git.is_trusted(top, folders[0], patience=LOCAL):
         what = "another user owns the project's repository, so git refuses to work in it"

@@ -101,6 +101,11 @@ def _folder_of(place: str) -> str:
     return os.path.join(place, name) if text.startswith("gitdir:") and os.path.isdir(os.path.join(place, name)) else ""
 
 
+def refuse_without_commit(space: Workspace) -> None:
+    """Refuse to begin a run in a worktree where none can be made. Raises NO_GIT, NO_REPOSITORY, NO_COMMIT."""
+    _head(space, repository.of_store(space.store.folder))
+
+
 def _head(space: Workspace, repo: Repository) -> str:
     found = git.head(git.top_of(space.project.root) or repo.top).commit or repo.commit_of("HEAD")
     if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,18 @@ def test_a_worktree_of_its_own_also_the_next_time(fake: FakeAssistant) -> None:
     assert documents(out)[0]["root"] == str(place)
     assert places(fake) == [str(place)] * 2
     assert fake.scene.state["status"] == "completed"
+
+
+@pytest.mark.parametrize(("repository", "code", "exit_code"), [(False, "NO_REPOSITORY", 8), (True, "NO_COMMIT", 2)])
+def test_where_none_can_be_made_no_run_is_begun(
+    fake: FakeAssistant, repository: bool, code: str, exit_code: int
+) -> None:
+    shutil.rmtree(fake.scene.root / ".git")
+    if repository:
+        git(fake.scene.root, "init", "-q")
+    _, err = fake.drives("add dark mode", "--workflow", "tiny", "--worktree", code=exit_code)
+    assert f"loomctl: {code}: " in err
+    assert fake.scene.run_dirs == []
 
 
 @pytest.mark.slow

@@ -56,6 +56,14 @@ def hand(scene: Scene) -> Hand:
     return Hand(scene)
 
 
+@pytest.mark.parametrize("program", ["no-such-program", "/no/such/program"])
+def test_for_a_command_that_is_not_there_no_run_is_begun(hand: Hand, program: str) -> None:
+    assert f"NO_ASSISTANT: the command could not be started: there is no {program}\n" in hand.call(
+        "make it", "--", program, code=1
+    )
+    assert hand.scene.run_dirs == []
+
+
 def test_each_step_is_given_with_all_that_its_conversation_must_have(hand: Hand) -> None:
     """Each command is a new conversation, so nothing counts as given before, and no host's limit cuts it."""
     hand.scene.write("spec.md", SPEC)

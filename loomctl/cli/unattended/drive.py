@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +26,7 @@ from loomctl.flow.open_project import workspace
 from loomctl.handoff import worktrees
 from loomctl.hosts import headless, table
 from loomctl.kit import ids
-from loomctl.kit.errors import LoomError, quoted
+from loomctl.kit.errors import EXIT_FINDINGS, LoomError, quoted
 from loomctl.kit.text.fences import one_line
 from loomctl.runs import find, leases, project
 from loomctl.runs.machine import run_notes
@@ -74,7 +75,10 @@ class _WithACommand(click.Command):
 
 
 def _command(context: click.Context) -> list[str] | None:
-    """Give the command that is to do the steps, None where an assistant does them. Raises a usage error."""
+    """Give the command that is to do the steps, None where an assistant does them.
+
+    Raises a usage error, and NO_ASSISTANT for a command that is not there.
+    """
     words: list[str] | None = context.meta[_COMMAND]
     if words is None:
         return None
@@ -82,6 +86,11 @@ def _command(context: click.Context) -> list[str] | None:
         raise click.UsageError("there is no command behind --", context)
     if context.get_parameter_source("host") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--host names an assistant, and -- a command: give one of them", context)
+    is_relative = "/" in words[0] and not os.path.isabs(words[0])  # to where the run is worked on
+    if not is_relative and shutil.which(words[0]) is None:
+        what = f"the command could not be started: there is no {one_line(words[0], 120)}"
+        why, hint = "behind -- stands a command as a shell would find it", "loomctl drive --help"
+        raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS)
     return words
 
 
@@ -168,6 +177,8 @@ def drive_command(
     limits, words = Limits(**given), _command(context)
     assistant = host if words is None else None
     headless.refuse_unheld(assistant, cost=limits.cost, allow=allow)
+    if worktree:
+        worktrees.refuse_without_commit(space)
     for note in _brought(space, " ".join(work)) if share else ():
         _note(note, as_json=as_json)
     run_id = _meant(space, work, workflow, key, assistant, take_over=take_over)
