@@ -94,7 +94,7 @@ class Queue(Protocol):
     # ---- What people steer.
 
     def ask(self, run_id: str, what: str) -> bool:
-        """Ask the worker that drives a run to CANCEL or PAUSE it; False where nobody drives it."""
+        """Ask the worker that drives a run to CANCEL or PAUSE it, neither if empty; False where nobody drives it."""
         ...
 
     def hold(self, host: str, until: float, why: str) -> None:

@@ -63,6 +63,8 @@ def carry_out(space: Workspace, queue: Queue, row: Row, *, travels: bool = False
 
 def let_go(space: Workspace, queue: Queue, row: Row, *, travels: bool = False) -> Row:
     """Let a run go on that is paused, failed or at a limit, as its user means it to; gives how it stands then."""
+    if queue.ask(row.run_id, ""):  # it is driven, and what was asked of its worker is not any more
+        return next(iter(queue.find(row.run_id)), row)
     until = time.monotonic() + _CARRIED_OUT
     while travels and row.asked and time.monotonic() < until:  # who drove it writes that down just now
         time.sleep(0.2)

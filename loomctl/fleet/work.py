@@ -314,8 +314,8 @@ class Supervisor:
                 drive.hold_on()
             asked = signed.asked.get(run_id, "")
             if asked and asked != drive.asked:
-                drive.asked = asked
                 drive.signal(signal.SIGTERM if asked == CANCEL else signal.SIGINT)
+            drive.asked = asked
         self._spent = signed.spent
         most = self._orders.limits.cost
         if most is not None and signed.spent >= most and not self._is_spent:
@@ -413,6 +413,8 @@ class Supervisor:
     def _ended(self, drive: _Drive, code: int) -> Row:
         """Say how a run stands after its drive."""
         was, ended, words = drive.row, drive.ended, drive.last_words()
+        for note in ended.get("notes") or ():  # such as that no hook of Loom's has run
+            self._tell(f"{was.handle}: {masked_line(str(note), 300)}")
         try:
             state = self._space.store.read_state(was.run_id)
         except (OSError, LoomError) as error:

@@ -200,6 +200,19 @@ def test_runs_are_paused_resumed_and_cancelled_driven_or_not(make: Make) -> None
     assert "is cancelled" in said
 
 
+def test_a_pause_that_is_taken_back_pauses_nothing(make: Make) -> None:
+    fleet = make()
+    (run_id,) = fleet.put("make it", workflow="steps-3")
+    held = hold(fleet, run_id)
+    process = worker(fleet, 1)
+    until(lambda: is_begun(fleet, run_id))
+    assert "told" in fleet.fleet("pause", run_id)
+    assert ": driven" in fleet.fleet("resume", run_id)
+    held.unlink()
+    done(process)
+    assert fleet.counts() == {"done": 1}
+
+
 @both
 def test_what_was_asked_and_not_done_is_done_by_whoever_looks(make: Make) -> None:
     fleet = make()
