@@ -102,12 +102,8 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
     if status == "failed":
         return row._replace(state=FAILED, kind=kind or "failed", why=why or "a step failed for good", command=retry)
     now = clock.now()
-    if status == "awaiting_feedback":
-        waits = next(iter(standing.waiting(state, now=now)), None)
-        if waits is not None:
-            row = row._replace(kind=waits.kind, why=waits.question, command=waits.command)
-            row = row._replace(state=WAITS, since=float(clock.seconds_of(waits.since)))
-            return _refused(row, ended, known) if kind == "denied" and waits.kind == standing.QUESTION else row
+    if status == "awaiting_feedback" and (waits := next(iter(standing.waiting(state, now=now)), None)) is not None:
+        return _waits(row, waits, state, known)
     code = ended.get("code", EXIT_OK)
     if ended and kind not in _ASKED_TO_END and code not in (EXIT_OK, EXIT_WAITS, EXIT_HELD):
         if code == EXIT_LIMIT:  # of its user's; the fleet's own is looked at before each claim
@@ -121,6 +117,28 @@ def _stands(row: Row, state: State, known: Mapping[str, Any]) -> Row:
     if until > clock.seconds_of(now):
         return row._replace(state=LATER, not_before=float(until), kind=str(ended.get("cause") or "retry"), why=why)
     return row
+
+
+def _waits(row: Row, waits: standing.Wait, state: State, known: Mapping[str, Any]) -> Row:
+    """Say of a run that waits for a person what for, and how it goes on."""
+    row = row._replace(state=WAITS, kind=waits.kind, why=waits.question, command=waits.command)
+    row = row._replace(since=float(clock.seconds_of(waits.since)))
+    if waits.kind != standing.QUESTION:
+        return row
+    ended = as_object(as_object(state.get(driving.KEY)).get("ended"))
+    if ended.get("kind") == "denied":
+        return _refused(row, ended, known)
+    if as_object(state.get("feedback")).get("kind") == standing.DENIED:
+        return row
+    return row._replace(command=_answered(row, known))
+
+
+def _answered(row: Row, known: Mapping[str, Any]) -> str:
+    """Say how a question is answered: the machine where that is typed keeps the word (D76), so it drives the run."""
+    tell = f'loomctl tell {row.handle} "ANSWER"'
+    if known.get("shared"):
+        return f"loomctl pull {row.handle} && {tell} && loomctl drive {row.handle} --share"
+    return f"{tell} && loomctl fleet retry {row.handle}"
 
 
 def _refused(row: Row, ended: Mapping[str, Any], known: Mapping[str, Any]) -> Row:

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from loomctl.fleet import runs
 from tests.helpers.scenes import Scene
+
+
+def test_a_question_is_answered_where_the_word_is_kept() -> None:
+    state: dict[str, Any] = {"run_id": "shop-258-run-1", "workflow_id": "core", "status": "awaiting_feedback"}
+    state["feedback"] = {"message": "Which colour?", "at": "2026-11-26T10:00:00Z"}
+    local, shared = (
+        runs.row_of({**state, "fleet": runs.entry(host="claude-code", shared=shared)}, "a") for shared in (False, True)
+    )
+    name = local.handle
+    assert (local.state, local.kind) == ("waits", "question")
+    assert local.command == f'loomctl tell {name} "ANSWER" && loomctl fleet retry {name}'
+    assert shared.command == f'loomctl pull {name} && loomctl tell {name} "ANSWER" && loomctl drive {name} --share'
 
 
 def test_a_repository_has_one_name_wherever_and_however_it_was_cloned(scene: Scene, tmp_path: Path) -> None:
