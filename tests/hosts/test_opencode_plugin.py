@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.scenes import CHECKOUT
+from tests.helpers.waiting import until
 
 PLAYER = Path(__file__).with_name("opencode_plugin.mjs")
 S, CHILD = "ses_1", "ses_2"
@@ -236,4 +237,6 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> 
     assert 4_500 < told["took"] < 15_000
     (pid,) = Path(f"{here.loomctl}.pids").read_text(encoding="utf-8").split()
     stat = Path(f"/proc/{pid}/stat")
-    assert not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z"
+    until(
+        lambda: not stat.exists() or stat.read_text(encoding="utf-8").split()[2] == "Z", "a killed process to be gone"
+    )
