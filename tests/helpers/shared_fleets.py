@@ -160,8 +160,8 @@ class Machines:
         return {"state": bare("state.json"), "plan": bare("plan.json"), "stages": stages, "code": code}
 
     def cost(self, run_id: str) -> float:
-        """Give what a run's state says that it cost, in USD."""
-        return float(self.told(run_id)["driving"]["cost"])
+        """Give what a run's state says that it cost, in USD: nothing where whoever paid died before that was booked."""
+        return float(self.told(run_id)["driving"].get("cost", 0.0))
 
     def saved(self) -> int:
         """Count the states that machines kept beside what others went on with."""
