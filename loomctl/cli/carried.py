@@ -41,6 +41,16 @@ def carried(space: Workspace, named: str | None) -> Iterator[None]:
         output.note(f"Loom: {handle} could not be sent to its remote: {error.what}\n  loomctl push {handle}")
 
 
+def bring_unknown(space: Workspace, named: str | None) -> None:
+    """Have a run here that other machines of its fleet have alone, for a person who names it in a terminal."""
+    run_id = _shared(space, named) if named and space.caller.host == TERMINAL else None
+    if run_id is not None and not run_notes.is_known(run_id, space.store.folder):
+        from loomctl.handoff import share
+
+        share.bring(space, run_id, code=False)
+        run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
+
+
 def _shared(space: Workspace, named: str | None) -> str | None:
     """Give the run that is named, if its state says that machines share it; one that never was here, by their queue."""
     try:

@@ -137,7 +137,7 @@ def _answered(row: Row, known: Mapping[str, Any]) -> str:
     """Say how a question is answered: the machine where that is typed keeps the word (D76), so it drives the run."""
     tell = f'loomctl tell {row.handle} "ANSWER"'
     if known.get("shared"):
-        return f"loomctl pull {row.handle} && {tell} && loomctl drive {row.handle} --share"
+        return f"{tell} && loomctl drive {row.handle} --share"
     return f"{tell} && loomctl fleet retry {row.handle}"
 
 

@@ -104,6 +104,25 @@ def test_a_person_at_the_other_machine_answers_a_gate(make: Make) -> None:
     end(working)
 
 
+def test_a_question_is_answered_by_the_line_of_the_board_on_any_machine(make: Make, api: ScriptedApi) -> None:
+    machines = make(*TWO)
+    alpha, beta = machines.all
+    for one in machines.all:
+        one.workflow("asks", [{"id": "one", "prompt": "Nobody knows how."}])
+    (run_id,) = alpha.put("make it", workflow="asks")
+    working = beta.work(1)
+    until(lambda: alpha.counts() == {"waits": 1})
+    tell, drive = alpha.row(run_id)["command"].split(" && ")
+    handle = alpha.row(run_id)["handle"]
+    assert (tell, drive) == (f'loomctl tell {handle} "ANSWER"', f"loomctl drive {handle} --share")
+    api.react("use blue", reply(bash("part ends")))
+    alpha.loomctl("tell", handle, "use blue")
+    alpha.loomctl("drive", handle, "--share", *alpha.allows)
+    until(lambda: alpha.counts() == {"done": 1})
+    assert machines.told(run_id)["status"] == "completed"
+    end(working)
+
+
 def test_what_is_asked_of_a_run_reaches_the_assistant_elsewhere(make: Make) -> None:
     machines = make(*TWO)
     alpha, beta = machines.all

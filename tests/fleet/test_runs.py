@@ -18,7 +18,7 @@ def test_a_question_is_answered_where_the_word_is_kept() -> None:
     name = local.handle
     assert (local.state, local.kind) == ("waits", "question")
     assert local.command == f'loomctl tell {name} "ANSWER" && loomctl fleet retry {name}'
-    assert shared.command == f'loomctl pull {name} && loomctl tell {name} "ANSWER" && loomctl drive {name} --share'
+    assert shared.command == f'loomctl tell {name} "ANSWER" && loomctl drive {name} --share'
 
 
 def test_a_repository_has_one_name_wherever_and_however_it_was_cloned(scene: Scene, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from loomctl.cli import command_line, output, person
+from loomctl.cli import carried, command_line, output, person
 from loomctl.cli.command_line import json_option
 from loomctl.flow import tell as telling
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
@@ -46,6 +46,7 @@ def tell_command(words: tuple[str, ...], lists: bool, take_back: bool, as_json: 
         return _unread(words, take_back=take_back, as_json=as_json)
     named, text = _meant(words)
     space = command_line.space()
+    carried.bring_unknown(space, named)
     run_id = find.to_drive(space, named, verb="tell")
     called = space.store.handle(run_id)
     person.must_decide(space, "tell", called, text)
