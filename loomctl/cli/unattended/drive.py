@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -75,10 +76,7 @@ class _WithACommand(click.Command):
 
 
 def _command(context: click.Context) -> list[str] | None:
-    """Give the command that is to do the steps, None where an assistant does them.
-
-    Raises a usage error, and NO_ASSISTANT for a command that is not there.
-    """
+    """Give the command that is to do the steps, None where an assistant does them. Raises a usage error."""
     words: list[str] | None = context.meta[_COMMAND]
     if words is None:
         return None
@@ -86,11 +84,6 @@ def _command(context: click.Context) -> list[str] | None:
         raise click.UsageError("there is no command behind --", context)
     if context.get_parameter_source("host") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--host names an assistant, and -- a command: give one of them", context)
-    is_relative = "/" in words[0] and not os.path.isabs(words[0])  # to where the run is worked on
-    if not is_relative and shutil.which(words[0]) is None:
-        what = f"the command could not be started: there is no {one_line(words[0], 120)}"
-        why, hint = "behind -- stands a command as a shell would find it", "loomctl drive --help"
-        raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS)
     return words
 
 
@@ -177,11 +170,10 @@ def drive_command(
     limits, words = Limits(**given), _command(context)
     assistant = host if words is None else None
     headless.refuse_unheld(assistant, cost=limits.cost, allow=allow)
-    if worktree:
-        worktrees.refuse_without_commit(space)
     for note in _brought(space, " ".join(work)) if share else ():
         _note(note, as_json=as_json)
-    run_id = _meant(space, work, workflow, key, assistant, take_over=take_over)
+    may_begin = partial(_refuse_to_begin, space, assistant, words or (), worktree=worktree)
+    run_id = _meant(space, work, workflow, key, may_begin, take_over=take_over)
     if (ended := drive.over(space, run_id)) is not None:
         if share:
             _send_end(space, run_id)
@@ -310,18 +302,33 @@ def _note(line: str, *, as_json: bool) -> None:
         output.note(line)
 
 
+def _refuse_to_begin(space: Workspace, host: str | None, words: Sequence[str], *, worktree: bool) -> None:
+    """Refuse to begin a run that could not be driven: by a program that is not there, where no worktree can be made.
+
+    host: the assistant, None for a command of these words. Raises NO_ASSISTANT and NO_DRIVER, and as making a worktree.
+    """
+    if host is not None:
+        headless.refuse_absent(host)
+    elif ("/" not in words[0] or os.path.isabs(words[0])) and shutil.which(words[0]) is None:  # else it is the run's
+        what = f"the command could not be started: there is no {one_line(words[0], 120)}"
+        why, hint = "behind -- stands a command as a shell would find it", "loomctl drive --help"
+        raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS)
+    if worktree:
+        worktrees.refuse_without_commit(space)
+
+
 def _meant(
     space: Workspace,
     work: tuple[str, ...],
     workflow: str | None,
     key: str | None,
-    host: str | None,
+    may_begin: Callable[[], None],
     *,
     take_over: bool = False,
 ) -> str:
     """Give the run that is meant; words that name none, a workflow or a key begin one, if the key has none open.
 
-    host: the assistant, without which none is begun; None for a command.
+    may_begin: raises where none is to be begun.
     """
     words = " ".join(work).strip()
     if not workflow and key is None and " " not in words:
@@ -339,8 +346,7 @@ def _meant(
         return run_id
     from loomctl.flow import start
 
-    if host is not None:
-        headless.refuse_absent(host)
+    may_begin()
     begun = start.start(space, words, workflow=workflow, key=key)
     return begun.run.run_id
 
