@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def carried(space: Workspace, named: str | None) -> Iterator[None]:
-    """Have a run here as its remote has it, and send it there afterwards, if a fleet of several machines has it."""
+def carried(space: Workspace, named: str | None) -> Iterator[bool]:
+    """Have a run here as its remote has it, and send it there afterwards, if a fleet of several machines has it.
+
+    Gives whether one has. To decide of such a run takes it up nowhere: hooks load nothing of it (D23).
+    """
     run_id = _shared(space, named)
     if run_id is None:
-        yield
+        yield False
         return
     from loomctl.handoff import share
 
     share.bring(space, run_id, code=False)
-    if space.caller.host == TERMINAL:  # a person named it, and nothing of it goes into a conversation
-        run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
-    yield
+    yield True
     try:
         share.send(space, run_id)
     except LoomError as error:
@@ -41,14 +42,14 @@ def carried(space: Workspace, named: str | None) -> Iterator[None]:
         output.note(f"Loom: {handle} could not be sent to its remote: {error.what}\n  loomctl push {handle}")
 
 
-def bring_unknown(space: Workspace, named: str | None) -> None:
-    """Have a run here that other machines of its fleet have alone, for a person who names it in a terminal."""
+def brought(space: Workspace, named: str | None) -> bool:
+    """Have a run here that other machines of its fleet have alone, for a person who names it; tells whether one has."""
     run_id = _shared(space, named) if named and space.caller.host == TERMINAL else None
     if run_id is not None and not run_notes.is_known(run_id, space.store.folder):
         from loomctl.handoff import share
 
         share.bring(space, run_id, code=False)
-        run_notes.note_taken_up(run_id, space.store.folder, shut_in=space.caller.shut_in)
+    return run_id is not None
 
 
 def _shared(space: Workspace, named: str | None) -> str | None:

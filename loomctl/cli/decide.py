@@ -64,8 +64,8 @@ def approve(run: str | None, by: str, note: str, branch: str | None, as_json: bo
     """
     space = command_line.space()
     later = command_line.in_a_body() and not as_json
-    with carried(space, run):
-        run_id = _meant(space, run, "approve")
+    with carried(space, run) as is_shared:
+        run_id = _meant(space, run, "approve", stranger=is_shared)
         person.must_decide(space, "approve", space.store.handle(run_id))
         driven = decide.approve(space, run_id, by=by, note=note, branch=branch, later=later)
     if later:  # a body stays in the conversation, so that it says what stays true (D79)
@@ -95,8 +95,8 @@ def reject(run: str | None, by: str, note: str, branch: str | None, as_json: boo
       loomctl reject --reason "the migration cannot be undone"
     """
     space = command_line.space()
-    with carried(space, run):
-        run_id = _meant(space, run, "reject")
+    with carried(space, run) as is_shared:
+        run_id = _meant(space, run, "reject", stranger=is_shared)
         person.must_decide(space, "reject", space.store.handle(run_id))
         driven = decide.reject(space, run_id, by=by, note=note, branch=branch)
     return _told(space, driven, "rejected", as_json=as_json)
@@ -121,17 +121,17 @@ def choose(label: str, run: str | None, by: str, note: str, branch: str | None, 
       loomctl choose "[A] Approve" shop-258 --note "ship it on Monday"
     """
     space = command_line.space()
-    with carried(space, run):
-        run_id = _meant(space, run, "choose LABEL")
+    with carried(space, run) as is_shared:
+        run_id = _meant(space, run, "choose LABEL", stranger=is_shared)
         person.must_decide(space, "choose", label, space.store.handle(run_id))
         driven = decide.choose(space, run_id, label, by=by, note=note, branch=branch)
     return _told(space, driven, "", as_json=as_json)
 
 
-def _meant(space: Workspace, named: str | None, verb: str) -> str:
+def _meant(space: Workspace, named: str | None, verb: str, *, stranger: bool) -> str:
     """Find the run that is decided of. Of several none is guessed; the one that waits stands in the error's hint."""
     try:
-        return find.to_drive(space, named, verb=verb)
+        return find.to_drive(space, named, verb=verb, stranger=stranger)
     except AmbiguousRunError as error:
         waiting = _waiting(space, error.found)
         if len(waiting) == 1:

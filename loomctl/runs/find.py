@@ -161,12 +161,15 @@ def run_to_read(space: Workspace, named: str | None = None) -> str:
     return run_id
 
 
-def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False) -> str:
+def to_drive(
+    space: Workspace, named: str | None = None, *, verb: str = "", by_hand: bool = False, stranger: bool = False
+) -> str:
     """Find a run to drive: named or bound, never the third rule's (D1).
 
     verb: what a person does (`approve`, `pause`, `cancel`). In a terminal it reaches the only run that there is, too; a
     host's session that does not drive the run is refused. by_hand: it may come to be a person's decision, so that the
-    store alone refuses. What a person decides goes beside (`leases`).
+    store alone refuses. What a person decides goes beside (`leases`). stranger: in a terminal it may be one that other
+    machines drive, and that nobody took up here.
 
     Raises HELD_BY_ANOTHER where another drives the run, before it asks whether the session may: who drives is what a
     second session wants to know. Raises NOT_BOUND and NOT_KNOWN_HERE else, and as `to_read`.
@@ -187,7 +190,8 @@ def to_drive(space: Workspace, named: str | None = None, *, verb: str = "", by_h
         return run_id
     works_for_driver = write_rules.started_for()[0] == run_id  # as a command that does its steps (D73)
     if found.how == "named" or (in_a_terminal and (verb or works_for_driver)):
-        must_be_known(space, run_id)
+        if not (stranger and in_a_terminal):
+            must_be_known(space, run_id)
         if in_a_terminal or not verb or bound:
             return run_id
     way = way_in(space, run_id)

@@ -93,7 +93,9 @@ def test_a_machine_that_never_had_a_run_decides_of_it_by_what_the_board_says(mac
     process = beta.work(1)
     until(lambda: alpha.counts() == {"waits": 1})
     alpha.environment["LOOM_QUEUE"] = alpha.words[-1]
+    alpha.loomctl("choose", "purple", run_id, code=2)
     alpha.loomctl(*alpha.row(run_id)["command"].split()[1:])
+    assert "NOT_KNOWN_HERE" in alpha.loomctl("next", run_id, code=3)  # to decide of it took it up nowhere (D23)
     until(lambda: alpha.counts() == {"done": 1})
     (run_id,) = alpha.put("make another", workflow="gated")
     until(lambda: alpha.counts() == {"waits": 1, "done": 1})

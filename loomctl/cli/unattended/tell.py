@@ -46,8 +46,7 @@ def tell_command(words: tuple[str, ...], lists: bool, take_back: bool, as_json: 
         return _unread(words, take_back=take_back, as_json=as_json)
     named, text = _meant(words)
     space = command_line.space()
-    carried.bring_unknown(space, named)
-    run_id = find.to_drive(space, named, verb="tell")
+    run_id = find.to_drive(space, named, verb="tell", stranger=carried.brought(space, named))
     called = space.store.handle(run_id)
     person.must_decide(space, "tell", called, text)
     if text == command_line.STDIN:
