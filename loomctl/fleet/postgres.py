@@ -11,6 +11,7 @@ while he holds the lock loses it, with his connection.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -22,7 +23,7 @@ import psycopg
 
 from loomctl.fleet.schema import SCHEMA, VERSION
 from loomctl.fleet.table import Table
-from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, UPDATE, LoomError
+from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
 from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
@@ -35,16 +36,23 @@ if TYPE_CHECKING:
 
 NAMESPACE = "loom_fleet"
 OLDEST = 140000  # of a server: PostgreSQL 14
+_ADDRESS = re.compile(  # of libpq's addresses those in which no part of a password can be taken for another part
+    r"postgres(?:ql)?://(?:[^@/?]*@)?(?P<hosts>[^@/?]*)(?:/[^@?]*)?(?:\?[^@]*)?"
+)
+_HOST = re.compile(r"(?:[\w.%-]*|\[[0-9a-fA-F.:%]+\])(?::\d+)?")
+_WHERE = "the queue's address"
+_AGAIN = "loomctl fleet # once the server answers at the address in LOOM_QUEUE"
 _KEY = 7_010_662_157_314_021_234  # of the advisory lock, for this use alone
 
 
 class Server:
     """A database on a server, for all threads of a process. A connection that is lost is made anew by the next use.
 
-    patience: seconds that one use may take, connecting with it.
+    patience: seconds that one use may take, connecting with it. Raises BAD_QUEUE for an address that is none.
     """
 
     def __init__(self, address: str, patience: float = 10.0) -> None:
+        _check(address)
         self._address, self._patience, self._lock = address, patience, threading.Lock()
         self._held: tuple[_Connection, socket.socket] | None = None  # with another hand on its line
 
@@ -57,6 +65,9 @@ class Server:
                     if writes and alone:
                         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_KEY,))
                     yield lambda words, *values: _asked(connection, words, values)
+            except psycopg.errors.UndefinedTable as error:
+                self._drop()
+                raise _lacking(None) from error
             except psycopg.Error as error:
                 self._drop()
                 raise _gone(self._address, error) from error
@@ -142,9 +153,7 @@ class Server:
     def make(self) -> bool:
         """Make the tables where there are none; tells whether it did. Raises QUEUE_GONE and NEWER_QUEUE."""
         if self._too_old():
-            what, why = "the server is too old for a fleet's queue", "it takes PostgreSQL 14 or later"
-            hint = "loomctl fleet init --help"
-            raise LoomError("QUEUE_GONE", what, where=_shown(self._address), why=why, hint=hint, exit_code=EXIT_SETUP)
+            raise _gone(self._address, "the server is too old: it takes PostgreSQL 14 or later")
         found = self.version()
         if found is not None and found > VERSION:
             raise newer(self._address, found)
@@ -192,18 +201,33 @@ def newer(address: str, found: int) -> LoomError:
     return LoomError("NEWER_QUEUE", what, where=_shown(address), why=why, hint=UPDATE, exit_code=EXIT_SKEW)
 
 
-def _gone(address: str, error: psycopg.Error) -> LoomError:
+def _gone(address: str, error: psycopg.Error | str) -> LoomError:
     why = masked_line(" ".join(str(error).split()) or type(error).__name__, 300)
-    what, hint = "the fleet's queue cannot be used", "loomctl fleet doctor"
-    return LoomError("QUEUE_GONE", what, where=_shown(address), why=why, hint=hint, exit_code=EXIT_SETUP)
+    what = "the fleet's queue cannot be used"
+    return LoomError("QUEUE_GONE", what, where=_shown(address), why=why, hint=_AGAIN, exit_code=EXIT_SETUP)
+
+
+def _lacking(found: int | None) -> LoomError:
+    what = "the queue has no tables" if found is None else "an older Loom made this queue"
+    why = "they are made once, in a schema of their own"
+    return LoomError("NO_QUEUE", what, why=why, hint="loomctl fleet init", exit_code=EXIT_SETUP)
+
+
+def _check(address: str) -> None:
+    """Refuse what could be misread: what libpq says of it may have a part of the password, and goes into logs."""
+    known = _ADDRESS.fullmatch(address)
+    if known and all(map(_HOST.fullmatch, known["hosts"].split(","))):
+        with contextlib.suppress(psycopg.Error):
+            psycopg.conninfo.conninfo_to_dict(address)
+            return
+    why = "it is postgresql://USER@HOST/DATABASE; a password stands in ~/.pgpass, or with its @ / ? as %40 %2F %3F"
+    what, hint = "this is no address of a fleet's queue", "loomctl fleet init --help"
+    raise LoomError("BAD_QUEUE", what, where=_WHERE, why=why, hint=hint, exit_code=EXIT_USAGE)
 
 
 def _shown(address: str) -> str:
     """Give an address without its password."""
-    try:
-        known = psycopg.conninfo.conninfo_to_dict(address)
-    except psycopg.Error:
-        return "the queue's address"
+    known = psycopg.conninfo.conninfo_to_dict(address)
     return f"postgresql://{known.get('host') or ''}:{known.get('port') or 5432}/{known.get('dbname') or ''}"
 
 
@@ -215,7 +239,5 @@ class Shared(Table):
         if found is not None and found > VERSION:
             raise newer(server._address, found)  # noqa: SLF001 - of this module
         if found != VERSION:
-            what = "the queue has no tables yet" if found is None else "an older Loom made this queue"
-            why = "they are made once, in a schema of their own"
-            raise LoomError("NO_QUEUE", what, why=why, hint="loomctl fleet init", exit_code=EXIT_SETUP)
+            raise _lacking(found)
         super().__init__(server, repository)

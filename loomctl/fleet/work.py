@@ -269,10 +269,11 @@ class Supervisor:
         try:
             found = verb()
         except LoomError as error:
-            if error.code != "QUEUE_GONE":
+            if error.code not in ("QUEUE_GONE", "NO_QUEUE"):
                 raise
             if not self._trouble:
-                self._tell(f"waits for the queue: {error.why or error.what}")
+                way = f"; {error.hint}" if error.code == "NO_QUEUE" else ""
+                self._tell(f"waits for the queue: {error.what}: {error.why}{way}")
             self._trouble = error.what
             self._next["sign"] = min(self._next["sign"], time.monotonic() + _AGAIN)
             return None
@@ -307,7 +308,7 @@ class Supervisor:
         for run_id, drive in self._drives.items():
             if run_id in signed.lost:
                 if not drive.is_lost:
-                    self._tell(f"{drive.row.handle}: ends, for another worker has it now")
+                    self._tell(f"{drive.row.handle}: ends, for it is this worker's no more")
                     drive.is_lost = True
                     drive.signal(signal.SIGTERM)
             elif not drive.is_lost and is_fresh:
@@ -406,7 +407,7 @@ class Supervisor:
             self._unsettled.remove(row)
             if done and row.asked:
                 self._beside(("fleet", row.asked, row.run_id))
-            self._tell(f"{row.handle}: {_told(row)}" if done else f"{row.handle}: another worker has it now")
+            self._tell(f"{row.handle}: {_told(row)}" if done else f"{row.handle}: it is this worker's no more")
 
     # ---- How a drive ended.
 

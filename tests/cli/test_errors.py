@@ -374,6 +374,7 @@ FAILING = [
     Failing(["drive", "nowhere"], 3, "NO_SUCH_RUN", begin),
     Failing(["fleet", "status"], 8, "QUEUE_GONE", broken_queue, None),
     Failing(["fleet", "status"], 2, "BAD_LIMIT", limit_of_no_use, None),
+    Failing(["fleet", "status", "--queue", "mysql://db.example.org/loom"], 2, "BAD_QUEUE", begin),
     Failing(["fleet", "add"], 2, "USAGE"),
     Failing(["fleet", "add", "--from", "work.jsonl"], 2, "BAD_ORDER", bad_list),
     Failing(["fleet", "add", "x", "--after", "nowhere"], 3, "NO_SUCH_RUN", begin),

@@ -127,7 +127,6 @@ class Fleet(Driven):
         if self.words:
             with psycopg.connect(self.words[-1], autocommit=True) as connection:
                 connection.execute("DROP SCHEMA loom_fleet CASCADE")
-            self.fleet("init")
 
     def ask_in_vain(self, run_id: str, what: str, *, paid: float = 0.0) -> None:
         """Leave a run as who drove it does that died, or had no remote, before it did what was asked: a minute ago.

@@ -458,6 +458,8 @@ def init_command(queue: str | None, as_json: bool) -> int:
 def rebuild(queue: str | None, as_json: bool) -> int:
     """Make the queue anew from the runs of this machine, and of the remote if several share it.
 
+    Runs that were cleaned away are in it again. What they cost counts again.
+
     \b
     Examples:
       loomctl fleet rebuild
@@ -465,6 +467,8 @@ def rebuild(queue: str | None, as_json: bool) -> int:
     """
     from loomctl.fleet import mend
 
+    if queue:
+        _postgres().Server(queue).make()
     fleet = opened(queue, note=False)
     number = mend.rebuild(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
     output.answer({"runs": number}, [f"Loom: made the fleet's queue from {counted(number, 'run')}"], as_json=as_json)
