@@ -138,17 +138,13 @@ def mend(
 
 
 def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = False) -> int:
-    """Make the queue anew from the runs that are not over; gives how many are in it.
+    """Make the queue anew from the runs; gives how many are in it. Those that are over count with what they cost.
 
     travels: those of the remote, too, and it gets those that were this machine's alone. Raises as a remote does.
     """
     if travels:
         _bring(space)
-    rows = [
-        row
-        for state in runs.of_store(space, travels=travels)
-        if (row := row_here(space, state, repository)).state not in OVER
-    ]
+    rows = [row_here(space, state, repository) for state in runs.of_store(space, travels=travels)]
     rows = _sent(space, rows) if travels else rows
     queue.clear()
     queue.offer(rows)

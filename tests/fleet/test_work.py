@@ -324,7 +324,19 @@ def test_a_queue_that_is_gone_is_made_anew_from_the_runs(make: Make) -> None:
     open_before = {name: state for name, state in before.items() if state != "cancelled"}
     assert {one["run_id"]: one["state"] for one in fleet.rows()} == open_before
     done(worker(fleet, 2))
-    assert fleet.counts() == {"done": 2, "paused": 1}
+    assert fleet.counts() == {"done": 2, "paused": 1, "cancelled": 1}
+
+
+@both
+def test_a_queue_that_was_made_anew_knows_what_was_spent(make: Make) -> None:
+    fleet = make()
+    fleet.put("make it", workflow="driven")
+    done(worker(fleet, 1))
+    before = fleet.board()["cost"]["spent"]
+    assert before > 0
+    fleet.lose()
+    assert "1 run" in fleet.fleet("rebuild")
+    assert (fleet.counts(), fleet.board()["cost"]["spent"]) == ({"done": 1}, before)
 
 
 @both
