@@ -20,6 +20,7 @@ from loomctl.runs.machine import run_notes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loomctl.handoff.work_restore import PutBack
     from loomctl.runs.project import Workspace
 
 ELSEWHERE = ("REMOTE_NEWER", "DIVERGED")
@@ -52,32 +53,37 @@ def bring(
     notes = list(pulled.notes)
     if pulled.saved:
         notes.append(f"The state that was here stays as {space.store.handle(pulled.saved)}")
-    if code:
-        notes += _code(desk, run_id, there.code, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
+    if code and there.code is not None:
+        made = renew(desk, run_id, there.code, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
+        notes += made.notes if made is not None else ()
     return Brought(theirs, notes)
 
 
-def _code(desk: Desk, run_id: str, theirs: str | None, *, is_new: bool) -> Sequence[str]:
-    """Put the remote's code of a run into its worktree. is_new: whatever stands there, for the state came just now."""
+def renew(desk: Desk, run_id: str, theirs: str, *, is_new: bool = True) -> PutBack | None:
+    """Have a run's worktree as the remote has its code; None where nothing is to be done.
+
+    theirs: the remote's commit of it; is_new: whatever stands there, for the state came just now. What stood there
+    becomes a part of the code's history; what git does not keep stays in it. Raises as putting back.
+    """
     space, repo = desk.space, desk.repository
-    if theirs is None:
-        return ()
     branch = worktrees.branch_of(space.store.handle(run_id))
     known, here = worktrees.place_of(repo, branch), repo.commit_of(work.WORK + run_id)
-    place = known or worktrees.default_place(space, run_id)
+    place, was = known or worktrees.default_place(space, run_id), None
     worktrees.clear_cut_off(space, run_id, place)
     if known and os.path.isdir(place):
         if not is_new and here is not None and repo.is_ancestor(theirs, here):
-            return ()
+            return None
         unsaved = _save(space, run_id, place)
-        if repo.commit_of(work.WORK + run_id) == theirs:
-            return ()
+        was = repo.commit_of(work.WORK + run_id)
+        if was == theirs:
+            return None
         worktrees.keep(place, unsaved)
     worktrees.remove(space, run_id, branch)
-    place = work_restore.check_place(desk, run_id, place)
-    notes = [*work_restore.put_back(desk, run_id, theirs, place).notes]
-    left = worktrees.give_back(place)
-    return [*notes, f"The rest of the run's worktree is in {left}"] if left else notes
+    made = work_restore.put_back(desk, run_id, theirs, work_restore.check_place(desk, run_id, place))
+    notes, left = [*made.notes], worktrees.give_back(place)
+    if was is not None and not repo.is_ancestor(was, theirs):
+        notes.append(f"What stood there before is saved: git show {was[:12]}")
+    return made._replace(notes=[*notes, f"The rest of the run's worktree is in {left}"] if left else notes)
 
 
 def listed(space: Workspace, named: str | None = None) -> dict[str, str]:

@@ -203,6 +203,9 @@ class _Putting:
             f"It is checked out in {place}" if place else "Rename it, then pull again"
         )
         hint = f"cd {quoted(place)}" if place else f"git branch -m {self._branch} {self._branch}-before"
+        if place and place == os.path.realpath(worktrees.of_run(self._desk.space, self._run_id) or os.devnull):
+            called = f"{self._store.handle(self._run_id)}{self._desk.remote.option}"
+            why, hint = f"it is checked out in {place}", f"loomctl pull {called} --worktree {quoted(place)}"
         raise LoomError("BRANCH_EXISTS", what, where=self._repo.top, why=why, hint=hint, exit_code=EXIT_USAGE)
 
     def _make(self) -> Repository:

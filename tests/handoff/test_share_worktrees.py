@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,27 @@ def test_what_cannot_come_back_to_its_place_is_kept_beside(
     assert (place / "a.log").read_text() == "theirs"
     assert (Path(f"{place}.kept") / "a.log").read_text() == "mine"
     assert any(f"{place}.kept" in one for one in brought.notes)
+
+
+def test_a_pull_brings_an_older_worktree_up_to_date_where_its_user_says_so(
+    laptop: Machine, desktop: Machine, run_id: str, away: Path
+) -> None:
+    place = Path(worktrees.of_run(laptop.space(), run_id))
+    (place / "half.py").write_text("half a thought")
+    (away / "feature.py").write_text("done = 1\n")
+    desktop.done(run_id, "Made the feature.")
+    share.send(at(desktop, away), run_id, saves=True)
+    laptop.pull(run_id)
+    assert not (place / "feature.py").exists()
+    refused = (
+        laptop.loomctl("pull", run_id, "--worktree", str(laptop.root.parent / "new"), "--json").ends(2).json["error"]
+    )
+    assert (refused["code"], shlex.split(refused["hint"])[3:]) == ("BRANCH_EXISTS", ["--worktree", str(place)])
+    told = laptop.loomctl(*shlex.split(refused["hint"])[1:]).ends().stdout
+    assert (place / "feature.py").read_text() == "done = 1\n"
+    (saved,) = [line.split()[-1] for line in told.splitlines() if line.startswith("What stood there before is saved")]
+    assert "half.py" in git(laptop.root, "ls-tree", "--name-only", saved)
+    assert "is up to date" in laptop.loomctl("pull", run_id, "--worktree", str(place)).ends().stdout
 
 
 def test_a_state_that_moved_on_without_its_code_takes_away_what_was_begun_here(
