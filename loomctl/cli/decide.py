@@ -167,7 +167,7 @@ def _told(space: Workspace, driven: Driven, what: str, *, as_json: bool) -> int:
 
 def _onward(state: Mapping[str, Any], otherwise: str) -> str:
     """Say who goes on with a run after a decision."""
-    return "The fleet's workers go on with it" if state.get(driving.FLEET) else otherwise
+    return "A worker of the fleet goes on with it: loomctl fleet" if state.get(driving.FLEET) else otherwise
 
 
 def _decided(ended: Any, what: str) -> str:

@@ -71,7 +71,7 @@ REST: dict[str, Places] = {
         "tell": "unattended.tell:tell_command",
         "stop": "unattended.stop:stop_command",
         "release": "run:release_command",
-        "fleet": "fleet.board:fleet_command",
+        "fleet": "fleet.care:fleet_command",
     },
     "Care": {"paths": "runs:paths", "plugin": "plugin:plugin", "debug": "verbs:debug"},
     "For the assistant": {

@@ -14,7 +14,7 @@ from loomctl.kit.text.fences import one_line
 from loomctl.runs import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from loomctl.fleet.model import Row
     from loomctl.fleet.port import Queue
@@ -27,7 +27,7 @@ _KEYS = frozenset({"work", "workflow", "priority", "key", "after"})
 class Order(NamedTuple):
     """A piece of work. workflow, key: None for the usual one, and for none.
 
-    after: runs, by handle or id, or by the key of an order before this one.
+    after: runs, by handle or id, or by the key of an order before this one. where: the order stands, for errors.
     """
 
     work: str
@@ -35,28 +35,35 @@ class Order(NamedTuple):
     priority: int = MIDDLE
     key: str | None = None
     after: tuple[str, ...] = ()
+    where: str = ""
 
 
 class Added(NamedTuple):
-    """What came of an order. created: False where the open run of its key is in the fleet already, or is now."""
+    """What came of an order. created: False where the open run of its key is in the fleet already, or is now.
+
+    row: as it stands in the queue.
+    """
 
     row: Row
     created: bool
 
 
 def add(
-    space: Workspace, queue: Queue, repository: str, orders: Iterable[Order], *, host: str, travels: bool = False
+    space: Workspace, queue: Queue, repository: str, orders: Sequence[Order], *, host: str, travels: bool = False
 ) -> Iterator[Added]:
-    """Begin runs, or find those of their keys, and offer them. Raises as starting a run does, and BAD_ORDER.
+    """Begin runs, or find those of their keys, and offer them. Raises as starting a run does.
+
+    Raises BAD_ORDER and NO_SUCH_RUN, before anything is begun, where `after` names nobody.
 
     travels: they are sent to the remote before; raises as a push does.
 
     Each order is done before the next: what was added stays where a later one is refused, and with keys the same list
     can be given again.
     """
+    before = _those_before(space, queue, orders)
     by_key: dict[str, str] = {}
     for order in orders:
-        after = tuple(by_key.get(one) or find.run_to_read(space, one) for one in order.after)
+        after = tuple(by_key.get(one) or before[one] for one in order.after)
         place = runs.entry(host=host, priority=order.priority, after=after, shared=travels)
         begun = start.start(
             space, order.work, workflow=order.workflow, key=order.key, later=True, more={runs.KEY: place}
@@ -77,21 +84,40 @@ def add(
             error.why += f"; the run {row.handle} has begun all the same, and the hint's command puts it into the queue"
             error.hint = "loomctl fleet doctor"
             raise
-        yield Added(row, begun.created)
+        yield Added(next(iter(queue.find(row.run_id)), row), begun.created)
 
 
-def listed(path: str, defaults: Order) -> list[Order]:
+def _those_before(space: Workspace, queue: Queue, orders: Sequence[Order]) -> dict[str, str]:
+    """Give the ids of the runs that `after` names; another machine of the fleet may have begun them."""
+    found: dict[str, str] = {}
+    keys: set[str] = set()
+    for order in orders:
+        for name in order.after:
+            if name in keys or name in found:
+                continue
+            known = queue.find(name)
+            try:
+                found[name] = known[0].run_id if len(known) == 1 else find.run_to_read(space, name)
+            except LoomError as error:
+                if not order.where:
+                    raise
+                raise _bad(order.where, f"`after` names {one_line(name, 60)!r}: {error.what}") from error
+        keys |= {order.key} if order.key else set()
+    return found
+
+
+def listed(text: str, source: str, defaults: Order) -> list[Order]:
     """Read orders, a JSON object a line: `work`, and `workflow`, `priority`, `key`, `after`. Raises BAD_ORDER.
 
-    All lines are read before anything is done: one that is wrong adds nothing.
+    source: where the text is from, for errors. All lines are read before anything is done: one that is wrong adds
+    nothing.
     """
     found: list[Order] = []
-    text = files.text_of(files.read_bytes(path, limit=LONGEST_LIST))
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            found.append(_order(line, f"{path}:{number}", defaults))
-    if len(found) > MOST:
-        raise _bad(path, f"it has {len(found):,} lines; {MOST:,} are allowed")
+            found.append(_order(line, f"{source}:{number}", defaults))
+    if not 0 < len(found) <= MOST:
+        raise _bad(source, f"it has {len(found):,} lines; {MOST:,} are allowed" if found else "it has no line of work")
     return found
 
 
@@ -114,6 +140,7 @@ def _order(line: str, where: str, defaults: Order) -> Order:
             raw.get("priority", defaults.priority),
             raw.get("key", defaults.key),
             tuple(_list(raw.get("after", [*defaults.after]), where)),
+            where,
         ),
         where,
     )

@@ -105,7 +105,7 @@ class Board(NamedTuple):
     at: by the queue's clock, seconds since 1970; limit: seconds without a sign after which a worker counts as dead;
     counts: by state, without those of which there is none; spent, budget: USD, None where none is known; failed: by
     their causes; failed_more: runs of causes that are not listed; failures: the runs themselves, the newest first;
-    no_worker: runs could begin, and nobody lives who would take them.
+    no_worker: runs could go on, at once, later or once they are answered, and nobody lives who would take them.
     """
 
     at: float
@@ -156,14 +156,14 @@ class Board(NamedTuple):
         told |= {"cost": {"spent": round(self.spent, 6), "budget": self.budget}}
         for name in ("waits", "driven", "queued", "paused"):
             some: Some = getattr(self, name)
-            told[name] = {"runs": [_told(one) for one in some.rows], "more": some.more}
-        later = [{**_told(one.row), "because": one.why, "stuck": one.stuck} for one in self.later]
+            told[name] = {"runs": [one.to_dict() for one in some.rows], "more": some.more}
+        later = [{**one.row.to_dict(), "because": one.why, "stuck": one.stuck} for one in self.later]
         told["later"] = {"runs": later, "more": self.later_more}
         groups = [{**one._asdict(), "handles": [*one.handles]} for one in self.failed]
         told["failed"] = {
             "groups": groups,
             "groups_more": self.failed_more,
-            "runs": [_told(one) for one in self.failures.rows],
+            "runs": [one.to_dict() for one in self.failures.rows],
             "more": self.failures.more,
         }
         told["paused_workflows"] = [one._asdict() for one in self.stops]
@@ -176,12 +176,6 @@ class Board(NamedTuple):
 def asked(row: Row) -> str:
     """Say what a run waits for: its kind, and the question where that says more."""
     return row.why if row.why.startswith(row.kind) else f"{row.kind}: {row.why}" if row.why else row.kind
-
-
-def _told(row: Row) -> dict[str, Any]:
-    told = row.to_dict()
-    not_before = clock.stamp(row.not_before) if row.not_before else None
-    return {**told, "since": clock.stamp(row.since) if row.since else None, "not_before": not_before}
 
 
 def gather(queue: Queue, *, most: int = MOST, limit: float = LIMIT, budget: float | None = None) -> Board:
@@ -221,7 +215,7 @@ def gather(queue: Queue, *, most: int = MOST, limit: float = LIMIT, budget: floa
         holds=tuple(_held(one, standings) for one in queue.holds()),
         machines=tuple(machines[:most]),
         machines_more=len(machines[most:]),
-        no_worker=bool(counts.get(QUEUED)) and all(one.is_silent for one in machines),
+        no_worker=any(map(counts.get, (QUEUED, LATER, WAITS))) and all(one.is_silent for one in machines),
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from loomctl.fleet import runs, steer
+from loomctl.fleet import here, runs, steer
 from loomctl.fleet.model import AFTER, FAILED, HELD_BACK, OVER, PAUSED, STATES, WAITS
 from loomctl.handoff import share
 from loomctl.kit.errors import LoomError
@@ -134,6 +134,8 @@ def mend(
 ) -> None:
     """Make the queue tell what the runs do. travels: as of `rebuild`."""
     queue.offer(_sent(space, rows) if travels else rows)
+    if travels:
+        _forget_here(space, rows)
     queue.drop([one.run_id for one in found if not one.state])
 
 
@@ -148,7 +150,15 @@ def rebuild(space: Workspace, queue: Queue, repository: str, *, travels: bool = 
     rows = _sent(space, rows) if travels else rows
     queue.clear()
     queue.offer(rows)
+    if travels:
+        _forget_here(space, rows)
     return len(rows)
+
+
+def _forget_here(space: Workspace, rows: Sequence[Row]) -> None:
+    """Take what machines share now out of the queue of this one, which would drive it a second time."""
+    if os.path.exists(os.path.join(space.store.local, here.NAME)):
+        here.Here(space, runs.repository_of(space)).drop([row.run_id for row in rows])
 
 
 def _bring(space: Workspace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loomctl.kit import digests
+from loomctl.kit import clock, digests
 from loomctl.kit.text.fences import one_line
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Row(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Give it for documents."""
         told = {key: value for key, value in self._asdict().items() if key not in ("lane", "commit")}
+        for key in ("since", "not_before"):
+            told[key] = clock.stamp(told[key]) if told[key] else None
         return {**told, **self.lane._asdict(), "after": [*self.after], "signature": self.signature or None}
 
     @property

@@ -41,7 +41,7 @@ _ADDRESS = re.compile(  # of libpq's addresses those in which no part of a passw
 )
 _HOST = re.compile(r"(?:[\w.%-]*|\[[0-9a-fA-F.:%]+\])(?::\d+)?")
 _WHERE = "the queue's address"
-_AGAIN = "loomctl fleet # once the server answers at the address in LOOM_QUEUE"
+_AGAIN = "loomctl fleet status # once the server answers at that address"
 _KEY = 7_010_662_157_314_021_234  # of the advisory lock, for this use alone
 
 

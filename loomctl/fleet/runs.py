@@ -177,7 +177,7 @@ def of_store(space: Workspace, *, travels: bool = False) -> Iterator[State]:
     """Read the runs of this store that are in the fleet; one that cannot be read is none.
 
     Neither is one that came with the project, and that nobody began or took up here; where runs travel, whoever may
-    push to the remote may begin them.
+    push to the remote may begin them. One that machines share is of their queue alone.
     """
     for summary in run_index.summaries(space.store):
         if summary["status"] is None or summary["saved_from"]:
@@ -188,7 +188,7 @@ def of_store(space: Workspace, *, travels: bool = False) -> Iterator[State]:
             state = space.store.read_state(summary["run_id"])
         except (OSError, LoomError):
             continue
-        if is_in(state):
+        if is_in(state) and (travels or not as_object(state[KEY]).get("shared")):
             yield state
 
 

@@ -85,7 +85,7 @@ def _changed(space: Workspace, queue: Queue, row: Row, change: Callable[[], Stat
         commit = share.send(space, row.run_id)
     made = made._replace(commit=commit)
     queue.offer([made])
-    return made
+    return next(iter(queue.find(made.run_id)), made)
 
 
 def mark_of(row: Row) -> str:

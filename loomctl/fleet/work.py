@@ -23,6 +23,7 @@ from loomctl.drive import turn_usage
 from loomctl.fleet import mend, runs, steer
 from loomctl.fleet.model import (
     CANCEL,
+    CANCELLED,
     DONE,
     DRIVEN,
     FAILED,
@@ -321,7 +322,7 @@ class Supervisor:
         most = self._orders.limits.cost
         if most is not None and signed.spent >= most and not self._is_spent:
             self._is_spent = True
-            self._tell(f"{signed.spent:.2f} of {most:.2f} USD are spent: everything ends")
+            self._tell(f"{signed.spent:.2f} of {most:.2f} USD are spent: this worker ends")
             self._signal(signal.SIGTERM)
 
     def _reap(self) -> None:
@@ -454,7 +455,8 @@ def _told(row: Row) -> str:
     if row.state == WAITS:
         return f"waits for you: {row.why or row.kind}; {row.command}"
     if row.state == FAILED:
-        return f"failed ({row.kind}): {row.why}; {row.command}"
+        kind = f" ({row.kind})" if row.kind not in ("", FAILED) else ""
+        return f"failed{kind}: {row.why}; {row.command}"
     if row.state == LATER:
         return f"goes on after {clock.day_and_time(clock.stamp(row.not_before))[1]}: {row.why}"
-    return row.state
+    return CANCELLED if row.asked == CANCEL else row.state

@@ -82,7 +82,7 @@ def renew(desk: Desk, run_id: str, theirs: str, *, is_new: bool = True) -> PutBa
     made = work_restore.put_back(desk, run_id, theirs, work_restore.check_place(desk, run_id, place))
     notes, left = [*made.notes], worktrees.give_back(place)
     if was is not None and not repo.is_ancestor(was, theirs):
-        notes.append(f"What stood there before is saved: git show {was[:12]}")
+        notes.append(f"Loom saved what stood there before: git show {was[:12]}")
     return made._replace(notes=[*notes, f"The rest of the run's worktree is in {left}"] if left else notes)
 
 

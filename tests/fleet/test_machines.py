@@ -112,6 +112,11 @@ def test_runs_of_one_machine_are_sent_as_its_queue_becomes_one_of_several(machin
     (run_id,) = alpha.put("make it", workflow="steps-3")
     alpha.words = shared
     alpha.fleet(verb)
+    alpha.words = []
+    assert alpha.counts() == {}  # nobody drives it a second time
+    alpha.lose()
+    assert alpha.counts() == {}
+    alpha.words = shared
     assert beta.work(1, "--until-idle").wait(WAIT) == 0, (beta.root / "workers.log").read_text()
     assert '"completed"' in machines.state(run_id)
 

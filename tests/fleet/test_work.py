@@ -209,7 +209,7 @@ def test_a_pause_that_is_taken_back_pauses_nothing(make: Make) -> None:
     process = worker(fleet, 1)
     until(lambda: is_begun(fleet, run_id))
     assert "told" in fleet.fleet("pause", run_id)
-    assert ": driven" in fleet.fleet("resume", run_id)
+    assert ": a worker drives it" in fleet.fleet("resume", run_id)
     held.unlink()
     done(process)
     assert fleet.counts() == {"done": 1}

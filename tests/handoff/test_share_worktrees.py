@@ -113,7 +113,7 @@ def test_a_pull_brings_an_older_worktree_up_to_date_where_its_user_says_so(
     assert (refused["code"], shlex.split(refused["hint"])[3:]) == ("BRANCH_EXISTS", ["--worktree", str(place)])
     told = laptop.loomctl(*shlex.split(refused["hint"])[1:]).ends().stdout
     assert (place / "feature.py").read_text() == "done = 1\n"
-    (saved,) = [line.split()[-1] for line in told.splitlines() if line.startswith("What stood there before is saved")]
+    (saved,) = [line.split()[-1] for line in told.splitlines() if line.startswith("Loom saved what stood there before")]
     assert "half.py" in git(laptop.root, "ls-tree", "--name-only", saved)
     assert "is up to date" in laptop.loomctl("pull", run_id, "--worktree", str(place)).ends().stdout
 

@@ -14,7 +14,7 @@ from loomctl.cli.verbs import Group
 from loomctl.flow.open_project import workspace
 from loomctl.hosts import headless, table
 from loomctl.kit import git, machine
-from loomctl.kit.errors import EXIT_FINDINGS, EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.errors import EXIT_NO_RUN, EXIT_OK, EXIT_SETUP, EXIT_USAGE, LoomError, quoted
 from loomctl.kit.text.fences import counted, one_line
 
 if TYPE_CHECKING:
@@ -53,10 +53,13 @@ def opened(queue: str | None, *, note: bool = True, patience: float = 10.0) -> F
     if queue:
         from loomctl.handoff import share
 
-        shared, address = _postgres(), share.address(own)
+        shared, address = postgres(), share.address(own)
         # Without a remote its runs are this machine's alone, wherever another has a project at the same path.
         repository = runs.repository_of(own, address or f"{machine.hostname()}:{os.path.realpath(own.store.folder)}")
-        return Fleet(own, shared.Shared(shared.Server(queue, patience), repository), repository, bool(address))
+        many = shared.Shared(shared.Server(queue, patience), repository)
+        if not address and note:
+            output.note("Loom: the project has no git remote, so its runs are this machine's alone")
+        return Fleet(own, many, repository, bool(address))
     repository = runs.repository_of(own)
     found = here.Here(own, repository)
     if found.is_new and (number := mend.rebuild(own, found, repository)) and note:
@@ -64,7 +67,7 @@ def opened(queue: str | None, *, note: bool = True, patience: float = 10.0) -> F
     return Fleet(own, found, repository)
 
 
-def _postgres() -> ModuleType:
+def postgres() -> ModuleType:
     """Give the module of the queue that machines share. Raises NO_EXTRA where what it stands on is not installed."""
     try:
         from loomctl.fleet import postgres
@@ -81,12 +84,19 @@ def queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--queue", **words)(command)  # type: ignore[arg-type]
 
 
-@click.group("fleet", cls=Group, invoke_without_command=True)
-@click.pass_context
-def fleet_command(context: click.Context) -> int:
+class _Fleet(Group):
+    """Without a verb it is `status`, whose options it takes."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_status = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["status", *args] if is_status else args)
+
+
+@click.group("fleet", cls=_Fleet)
+def fleet_command() -> None:
     """Let assistants work on many runs.
 
-    Put work into the fleet, and start a worker. Alone, this shows how all of it stands.
+    Put work into the fleet, and start a worker. Alone, this is `loomctl fleet status`.
 
     \b
     Examples:
@@ -94,16 +104,16 @@ def fleet_command(context: click.Context) -> int:
       loomctl fleet work -j 4 --max-cost 100
       loomctl fleet
     """
-    if context.invoked_subcommand is None:
-        status = fleet_command.commands["status"]  # of `fleet_board`, which has what people see
-        return int(context.invoke(status, queue=os.environ.get(QUEUE), watch=False, as_json=False) or 0)
-    return EXIT_OK
 
 
 @fleet_command.command()
 @click.argument("work", nargs=-1)
 @click.option(
-    "--from", "source", metavar="FILE", type=click.Path(), help="Read work from a file, a JSON object a line."
+    "--from",
+    "source",
+    metavar="FILE",
+    type=click.Path(),
+    help="Read work from a file, a JSON object a line ('-': stdin).",
 )
 @click.option("--workflow", "-w", metavar="ID|PATH", help="Of each run.")
 @click.option("--priority", type=click.IntRange(1, 9), default=5, show_default=True, help="1 comes first.")
@@ -141,7 +151,8 @@ def add(
         raise click.UsageError("give WORK, or --from FILE" if not key else "a key is one run's: give one WORK")
     usual = Order("", workflow, priority, key, after)
     if source:
-        orders = adding.listed(os.path.abspath(source), usual)
+        text = command_line.read_text(source, hint="loomctl fleet add --help", largest=adding.LONGEST_LIST)
+        orders = adding.listed(text, command_line.source_name(source), usual)
     else:
         orders = [adding.checked(usual._replace(work=one), "WORK") for one in work]
     headless.of(host)
@@ -152,9 +163,15 @@ def add(
         told.append({**one.row.to_dict(), "created": one.created})
         if not as_json:
             output.text(f"{one.row.handle}  {'' if one.created else 'open already: '}{one.row.goal}")
-    lines = ["To let assistants work on it: loomctl fleet work -j 4"] if told else []
+    lines = [] if _is_worked_on(fleet) else ["To let assistants work on it: loomctl fleet work -j 4"]
     output.answer({"runs": told}, lines, as_json=as_json)
     return EXIT_OK
+
+
+def _is_worked_on(fleet: Fleet) -> bool:
+    """Tell whether a worker lives."""
+    now, seconds = fleet.queue.clock(), limit()
+    return any(now - one.signed <= seconds for one in fleet.queue.workers())
 
 
 class _PerHost(click.ParamType[tuple[str, int]]):
@@ -256,21 +273,36 @@ def _each(verb: str, names: Sequence[str], queue: str | None, done: Callable[[Fl
     """Do something with each run that is named, or with a workflow that is paused."""
     fleet = opened(queue)
     person.must_decide(fleet.space, f"fleet {verb}", *names)
-    told = []
+    told: list[dict[str, Any]] = []
+    codes: list[int] = []
     for name in names:
-        if verb == "resume" and fleet.queue.pause(name, ""):
-            told.append({"workflow": name, "done": "goes on"})
+        try:
+            one = _workflow_goes_on(fleet, name) if verb == "resume" else None
+            if one is None:
+                row = _meant(fleet, name)
+                one = {"run_id": row.run_id, "handle": row.handle, "done": done(fleet, row)}
+        except LoomError as error:
+            if len(names) == 1:
+                raise
+            codes.append(error.exit_code)  # whatever becomes of another
+            told.append({"name": name, "error": error.to_dict()})
             if not as_json:
-                output.text(f"the workflow {name} goes on")
+                output.note(f"{one_line(name, 60)}: {error}")
             continue
-        row = _meant(fleet, name)
-        said = done(fleet, row)
-        told.append({"run_id": row.run_id, "handle": row.handle, "done": said})
+        told.append(one)
         if not as_json:
-            output.text(f"{row.handle}: {said}")
+            output.text(f"{one.get('handle') or 'the workflow ' + name}: {one['done']}")
     if as_json:
         output.document({"runs": told})
-    return EXIT_OK
+    return max(codes, default=EXIT_OK)
+
+
+def _workflow_goes_on(fleet: Fleet, name: str) -> dict[str, Any] | None:
+    """Let a workflow go on, if it is one."""
+    if fleet.queue.pause(name, ""):
+        return {"workflow": name, "done": "goes on"}
+    is_one = any(one.lane.workflow == name for one in fleet.queue.standings()) and not fleet.queue.find(name)
+    return {"workflow": name, "done": "is not paused"} if is_one else None
 
 
 def _meant(fleet: Fleet, name: str) -> Row:
@@ -326,9 +358,11 @@ def _stop(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> 
 
 def _go(verb: str, names: Sequence[str], queue: str | None, as_json: bool) -> int:
     from loomctl.fleet import steer
+    from loomctl.fleet.model import DRIVEN
 
     def done(fleet: Fleet, row: Row) -> str:
-        return steer.let_go(fleet.space, fleet.queue, row, travels=fleet.travels).state
+        state = steer.let_go(fleet.space, fleet.queue, row, travels=fleet.travels).state
+        return "a worker drives it" if state == DRIVEN else state
 
     return _each(verb, names, queue, done, as_json)
 
@@ -355,121 +389,3 @@ def retry(runs: tuple[str, ...], queue: str | None, as_json: bool) -> int:
       loomctl fleet retry add-dark-mode-k3f9 drop-python-x7d2
     """
     return _go("retry", runs, queue, as_json)
-
-
-@fleet_command.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
-@queue_option
-@json_option
-def clean(dry_run: bool, queue: str | None, as_json: bool) -> int:
-    """Forget runs that are over, and remove worktrees of theirs that are merged.
-
-    The runs themselves stay. The fleet's cost is that of the runs that it knows, so this lowers it.
-
-    \b
-    Examples:
-      loomctl fleet clean
-      loomctl fleet clean --dry-run
-    """
-    from loomctl.fleet.model import OVER
-    from loomctl.handoff import worktrees
-
-    fleet = opened(queue)
-    over = fleet.queue.rows(OVER)
-    trees = [one for one in worktrees.look(fleet.space) if one.run_id in {row.run_id for row in over}]
-    goes = [one for one in trees if one.goes]
-    if not dry_run:
-        person.must_decide(fleet.space, "fleet clean")
-        fleet.queue.drop([one.run_id for one in over])
-        done = worktrees.clean(fleet.space, goes)
-        goes = list(done.removed)
-    would = "would forget" if dry_run else "forgot"
-    lines = [f"Loom: {would} {counted(len(over), 'run')}, and removed {counted(len(goes), 'worktree')}"]
-    lines += [f"  {one.path} stays: {one.why}" for one in trees if not one.goes]
-    told = {"runs": len(over), "worktrees": [one.path for one in goes], "dry_run": dry_run}
-    output.answer(told, lines, as_json=as_json)
-    return EXIT_OK
-
-
-@fleet_command.command(hidden=True)
-@queue_option
-def look(queue: str | None) -> int:
-    """Look once at the remote for what waits."""
-    from loomctl.fleet import mend
-
-    fleet = opened(queue)
-    mend.look_there(fleet.space, fleet.queue)
-    return EXIT_OK
-
-
-@fleet_command.command()
-@click.option("--dry-run", is_flag=True, help="Say what differs; mend nothing.")
-@queue_option
-@json_option
-def doctor(dry_run: bool, queue: str | None, as_json: bool) -> int:
-    """Compare the queue with the runs, both ways, and mend the queue.
-
-    Exit codes: 0 they agree, or the queue was mended. 1 they differ, with --dry-run.
-
-    \b
-    Examples:
-      loomctl fleet doctor --dry-run
-      loomctl fleet doctor
-    """
-    from loomctl.fleet import mend
-
-    fleet = opened(queue)
-    found, rows = mend.compare(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
-    if not dry_run:
-        mend.mend(fleet.space, fleet.queue, found, rows, travels=fleet.travels)
-    lines = [f"{one.handle}: {one.queue or 'not'} in the queue, {one.state or 'no run of the fleet'}" for one in found]
-    lines.append(f"Loom: {'the queue agrees with the runs' if not found else 'mended the queue'}")
-    if dry_run and found:
-        lines[-1] = "To mend the queue: loomctl fleet doctor"
-    output.answer({"differences": [one._asdict() for one in found], "mended": not dry_run}, lines, as_json=as_json)
-    return EXIT_FINDINGS if dry_run and found else EXIT_OK
-
-
-@fleet_command.command("init")
-@queue_option
-@json_option
-def init_command(queue: str | None, as_json: bool) -> int:
-    """Make the tables of a queue that machines share, or bring them to this version.
-
-    They stand in the schema `loom_fleet` of the database; PostgreSQL 14 or later has it. The queue of one machine needs
-    none of this.
-
-    \b
-    Examples:
-      loomctl fleet init --queue postgresql://loom@db.example.org/loom
-      loomctl fleet init
-    """
-    if not queue:
-        raise click.UsageError("give --queue postgresql://…, or set LOOM_QUEUE; on one machine there is nothing to do")
-    made = _postgres().Server(queue).make()
-    said = f"Loom: {'made the tables' if made else 'the tables are there'}"
-    output.answer({"made": made}, [said, "To put your runs into it: loomctl fleet rebuild"], as_json=as_json)
-    return EXIT_OK
-
-
-@fleet_command.command()
-@queue_option
-@json_option
-def rebuild(queue: str | None, as_json: bool) -> int:
-    """Make the queue anew from the runs of this machine, and of the remote if several share it.
-
-    Runs that were cleaned away are in it again. What they cost counts again.
-
-    \b
-    Examples:
-      loomctl fleet rebuild
-      loomctl fleet rebuild --queue postgresql://loom@db.example.org/loom
-    """
-    from loomctl.fleet import mend
-
-    if queue:
-        _postgres().Server(queue).make()
-    fleet = opened(queue, note=False)
-    number = mend.rebuild(fleet.space, fleet.queue, fleet.repository, travels=fleet.travels)
-    output.answer({"runs": number}, [f"Loom: made the fleet's queue from {counted(number, 'run')}"], as_json=as_json)
-    return EXIT_OK

@@ -78,7 +78,10 @@ def _more(number: int) -> Iterator[tuple[str, str]]:
 def troubles(board: Board) -> Iterator[tuple[str, str]]:
     """Give what holds back more than one run: a sentence, and the command that goes on, if there is one."""
     if board.no_worker:
-        yield "no worker lives, so nothing that is queued begins", "loomctl fleet work -j 4"
+        yield (
+            "no worker lives, so nothing begins or goes on, also not what you have answered",
+            "loomctl fleet work -j 4",
+        )
     for stop in board.stops:
         runs = f", and {counted(stop.runs, 'run')} with it" if stop.runs else ""
         yield f"the workflow {stop.workflow} is paused{runs}: {stop.why}", stop.command

@@ -11,9 +11,11 @@ from loomctl.cli import carried, command_line, output, person
 from loomctl.cli.command_line import json_option
 from loomctl.flow import tell as telling
 from loomctl.kit.errors import EXIT_OK, EXIT_USAGE, LoomError, quoted
+from loomctl.kit.quick_json import as_object
 from loomctl.kit.text.fences import counted, one_line
 from loomctl.runs import find
 from loomctl.runs.machine.local import TERMINAL
+from loomctl.runs.model import driving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,8 +61,12 @@ def tell_command(words: tuple[str, ...], lists: bool, take_back: bool, as_json: 
         line = f"Loom: kept for {called}. The assistant reads it with its next tool result."
     else:
         way = find.way_in(space, run_id) if space.caller.host == TERMINAL else f"loomctl resume {called}"
-        if find.is_left_by_a_drive(space, space.store.read_state(run_id)):
-            way = f"loomctl drive {called}"
+        state = space.store.read_state(run_id)
+        place = as_object(state.get(driving.FLEET))
+        if place and not place.get("shared"):
+            way = f"loomctl fleet retry {called}"
+        elif place or find.is_left_by_a_drive(space, state):
+            way = f"loomctl drive {called}{' --share' if place else ''}"
         line = f"Loom: kept for {called}, on which nobody works now. It is read when the run goes on: {way}"
     told = _document(space, run_id, telling.waiting(space, run_id))
     output.answer({**told, "heard": heard}, [line], as_json=as_json)
