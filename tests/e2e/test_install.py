@@ -1,12 +1,16 @@
 """The bundle installs from its marketplace file, validates strictly, and offers what the README names."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.assistant import Assistant
+from tests.e2e.assistant import Assistant, Machine
 from tests.e2e.scenes import state_of
+from tests.e2e.scripted_api import ScriptedApi
+from tests.helpers import wheels
 from tests.helpers.scenes import handle
 
 AFTER = ["PostToolUse", "PostToolUseFailure"]
@@ -47,3 +51,22 @@ def test_an_installed_bundle_is_loaded_and_runs(installed: Assistant) -> None:
     assert {*COMMANDS, *SKILLS} <= set(opening["slash_commands"])
     assert "loom" in [plugin["name"] for plugin in opening["plugins"]]
     assert handle(state_of(installed.project)) in turn.conversation[0].seen()
+
+
+def test_a_bundle_that_was_installed_by_name_is_loaded_and_runs(
+    claude: str, machine: Machine, api: ScriptedApi, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As after `pipx install loomctl`: the plugin is a folder of the package, and its hooks need no set-up."""
+    dist, venv = wheels.build(tmp_path_factory.mktemp("dist")), machine.root / "venv"
+    index = wheels.with_packages(dist, tmp_path_factory.mktemp("index"))
+    machine.command(sys.executable, "-m", "venv", str(venv), cwd=machine.root)
+    words = ("install", "--quiet", "--no-index", "--find-links", str(index), "loomctl")
+    machine.command(str(venv / "bin" / "pip"), *words, cwd=machine.root)
+    plugin = machine.command(str(venv / "bin" / "loomctl"), "plugin", "path", cwd=machine.root).strip()
+    alone = replace(machine, cache=machine.root / "cache")
+    assistant = Assistant(binary=claude, machine=alone, project=machine.project(), api=api, plugin_dir=None)
+    assistant.plugin("marketplace", "add", plugin)
+    assistant.plugin("install", "loom@loom")
+    turn = assistant.run("/loom:run 258")
+    assert handle(state_of(assistant.project)) in turn.conversation[0].seen()
+    assert not list(alone.cache.rglob("env-*"))

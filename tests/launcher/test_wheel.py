@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import wheels
 from tests.launcher.world import CHECKOUT, REPORT, World, touch
 
 BUNDLE = (
@@ -22,11 +23,7 @@ BUNDLE = (
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source archive of this checkout, and the wheel that was built from it."""
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(CHECKOUT)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return out
+    return wheels.build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture(scope="module")
