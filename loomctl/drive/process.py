@@ -162,9 +162,7 @@ class Worker:
 
     def tree(self, spare: Collection[int] = ()) -> list[psutil.Process]:
         """Give what runs of it. spare: without these and their descendants."""
-        every = {one.pid: one for one in psutil.Process().children(recursive=True) if _runs(one, but=self.keeper)}
-        if sys.platform != "linux":  # nobody adopts what lost its parent
-            every |= {one.pid: one for one in _marked(self._mark.__eq__)}
+        every = {one.pid: one for one in _below(self._mark) if _runs(one, but=self.keeper)}
         if not spare:
             return list(every.values())
         return [
@@ -260,6 +258,14 @@ def left_over(run_id: str, word: str) -> list[psutil.Process]:
     return list(_marked(lambda mark: mark.startswith(begins) and mark != own))
 
 
+def _below(mark: str) -> list[psutil.Process]:
+    """Find what descends from this process. mark: in the environment of what it has started."""
+    found = psutil.Process().children(recursive=True)
+    if sys.platform != "linux":  # nobody adopts what lost its parent
+        found += [one for one in _marked(mark.__eq__) if one not in found]
+    return found
+
+
 def _marked(fits: Callable[[str], bool]) -> Iterator[psutil.Process]:
     """Find processes by what stands in their environment; those of other users do not show it."""
     for one in psutil.process_iter():
@@ -322,9 +328,9 @@ def _keep(
         except InterruptedError:
             continue
     if said != _BYE:
-        tree = psutil.Process().children(recursive=True)
-        end_all(tree, GRACE)
-        while more := psutil.Process().children(recursive=True):
+        mark = environ[STARTED_FOR]
+        end_all(_below(mark), GRACE)
+        while more := _below(mark):
             end_all(more, 0)
             _reap(child.pid, codes)
     _tell_code(child.pid, codes, tells)
