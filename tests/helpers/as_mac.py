@@ -17,7 +17,7 @@ _LINUX_ALONE = ("pidfd_open", "memfd_create", "sched_getaffinity", "posix_falloc
 
 def _without_proc(call: Callable[..., Any], otherwise: Callable[[], Any]) -> Callable[..., Any]:
     def called(path: Any = ".", *more: Any, **named: Any) -> Any:
-        is_ours = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("loomctl")  # noqa: SLF001
+        is_ours = str(sys._getframe(1).f_globals.get("__name__", "")).startswith("loomctl")
         if is_ours and isinstance(path, str) and path.startswith(_HIDDEN):
             return otherwise()
         return call(path, *more, **named)

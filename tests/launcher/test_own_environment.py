@@ -361,3 +361,11 @@ def test_the_bundle_is_found_however_the_launcher_is_called(world: World) -> Non
     for shell, launcher, arguments, cwd in (on_path, *calls):
         ended = world.start(*arguments, launcher=launcher, shell=shell, cwd=cwd, settings=how)
         assert json.loads(ended.stdout)["LOOM"]["LOOM_PLUGIN_ROOT"] == str(world.bundle), (shell, launcher)
+
+
+def test_a_python_for_windows_is_none(world: World) -> None:
+    """As the launcher meets it in Git Bash: it runs, and its own path is no path there."""
+    for name in ("python3", "python"):
+        world.add_script(name, r"printf 'ok C:\\Python313\\python.exe'")
+    ended = world.start("status", "--json")
+    assert (ended.returncode, json.loads(ended.stdout)["error"]["code"]) == (8, "NO_PYTHON")

@@ -12,7 +12,17 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PYTHON = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-SHELLS = [shell for shell in (["dash"], ["bash"], ["busybox", "sh"]) if shutil.which(shell[0])]
+SHELLS = [
+    shell.split()
+    for shell in (
+        "dash",
+        "bash",
+        "busybox sh",
+        "zsh --emulate sh",
+        "bash --posix -O compat32",  # the nearest to a Mac's sh, which is bash 3.2 in its POSIX mode
+    )
+    if shutil.which(shell.split()[0])
+]
 SESSION = "5e55-10n_A"
 
 # What the launcher uses of a system, besides its builtins.
