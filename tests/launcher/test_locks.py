@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
 
@@ -73,9 +73,10 @@ def test_a_lock_names_what_is_below_it_no_address_and_wheels_with_hashes(lock: s
 @each("platform", PLATFORMS)
 @each("python", PYTHONS)
 def test_the_lock_pins_what_the_package_asks_for(python: str, platform: tuple[str, str]) -> None:
-    """Each dependency of pyproject.toml is pinned once, at a version that it allows, alike for Loom and its tests."""
-    runtime, dev = (chosen(lock, python, platform) for lock in LOCKS)
+    """Each dependency of pyproject.toml is pinned once, at a version that it allows, and alike in each lock."""
+    runtime, *others = (chosen(lock, python, platform) for lock in LOCKS)
     for line in project()["project"]["dependencies"]:
         wanted = Requirement(line)
         assert runtime[canonicalize_name(wanted.name)] in wanted.specifier
-    assert {name: dev[name] for name in runtime} == runtime
+    for other in others:
+        assert {name: other[name] for name in runtime} == runtime
