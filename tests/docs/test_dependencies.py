@@ -30,3 +30,6 @@ def test_the_page_names_each_package_that_the_project_asks_for() -> None:
     assert set(own) <= locked("requirements.lock")
     assert set(own + extra) <= locked("requirements-dev.lock")
     assert not set(extra) & locked("requirements.lock")
+    for name in declared("docs"):
+        assert f"{name} (" in page
+        assert name in locked("requirements-docs.lock")
