@@ -138,9 +138,10 @@ class Browser:
         ]
         self("Emulation.setEmulatedMedia", media=media, features=features)
 
-    def open(self, path: Path, fragment: str = "") -> None:
-        """Open a page's file anew and wait until it has loaded."""
-        for url in ("about:blank", path.as_uri() + fragment):  # to the same place it would not be loaded again
+    def open(self, page: Path | str, fragment: str = "") -> None:
+        """Open a page anew, a file or an address, and wait until it has loaded."""
+        address = page if isinstance(page, str) else page.as_uri()
+        for url in ("about:blank", address + fragment):  # to the same place it would not be loaded again
             before = self._loaded
             told = self("Page.navigate", url=url)
             assert "errorText" not in told, told
