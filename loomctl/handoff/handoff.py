@@ -33,7 +33,9 @@ from loomctl.runs.store import blobs
 SAME, MINE, THEIRS, DIVERGED = "same", "mine", "theirs", "diverged"
 """Which side has what the other has not: neither, this machine, the remote, both."""
 
-SCHEMA = 1
+# What a push writes, and the oldest that a pull reads. Schema 2 may bring files that who knows 1 alone takes for damage
+# and tells how to remove from the remote; it reads this number first.
+SCHEMA, OLDEST = 2, 1
 MOST_FILES, LARGEST = 200_000, 8 << 30
 # Of a tree: files and folders, and bytes of their list.
 _MOST_ENTRIES, _LONGEST_LIST = 2 * MOST_FILES, 128 << 20
@@ -424,7 +426,11 @@ def read_message(text: bytes, run_id: str, remote: Remote) -> Message:
     if version is not None and version > SCHEMA:
         what = f"a newer Loom pushed the run (handoff schema {version}; this one reads {SCHEMA})"
         raise LoomError("NEWER_HANDOFF", what, where=where, why=unread, hint=UPDATE, exit_code=EXIT_SKEW)
-    fits = version == SCHEMA and all(isinstance(raw.get(key), str) for key in ("run_id", "at", "by", "machine"))
+    fits = (
+        version is not None
+        and version >= OLDEST
+        and all(isinstance(raw.get(key), str) for key in ("run_id", "at", "by", "machine"))
+    )
     if not fits or type(raw.get("outputs")) is not bool or not isinstance(raw.get("summary"), dict):
         raise bad_handoff(remote, run_id, "its commit was not made by loomctl push")
     if raw["run_id"] != run_id:

@@ -181,7 +181,7 @@ CONTENTS = [
     *(Trap(f"a log that ends in {data[:5]!r}", ends_in(data)) for data in ENDS),
 ]
 MESSAGES = [
-    Trap("a newer handoff", lambda tree: tree.tell(schema_version=2), "NEWER_HANDOFF"),
+    Trap("a newer handoff", lambda tree: tree.tell(schema_version=3), "NEWER_HANDOFF"),
     Trap("a handoff of the schema true", lambda tree: tree.tell(schema_version=True)),
     Trap("another run's commit", lambda tree: tree.tell(run_id="x-run-1"), "RUN_ID_MISMATCH"),
     Trap("a commit that says nothing", lambda tree: setattr(tree, "message", "hello")),
