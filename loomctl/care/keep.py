@@ -58,7 +58,7 @@ class BroughtBack(NamedTuple):
 
 
 def removable(space: Workspace, named: str, *, force: bool) -> str:
-    """Give the id of a run that may be put away. Raises RUN_IS_ACTIVE without `force`, and NOT_LOOMS for FABER's."""
+    """Give the id of a run that may be put away. Raises SCHEMA_TOO_NEW, NOT_LOOMS; RUN_IS_ACTIVE without `force`."""
     run_id = match(space.store, named)
     home = space.store.home(run_id)
     if home.faber:
@@ -82,15 +82,16 @@ def _fabers_end(space: Workspace, home: Home) -> str:
 
 
 def _refuse_active(space: Workspace, run_id: str, *, force: bool) -> None:
-    if force:
-        return
     state: State | None = None
     driving: list[str] = []
-    with suppress(LoomError):
+    try:
         state = space.store.read_state(run_id)
         holder = space.store.held(run_id, state)
         driving = [holder.session_id[:60]] if holder is not None else []
-    if state is not None and state["status"] in TERMINAL:  # nobody works on it, whoever did
+    except LoomError as error:
+        if error.code == "SCHEMA_TOO_NEW":  # it is whole, and what it refers to is known to a newer Loom alone
+            raise
+    if force or (state is not None and state["status"] in TERMINAL):  # nobody works on it, whoever did
         return
     holders = space.local.live_sessions(run_id, but=space.caller.session_id) or driving
     if holders or (state is not None and is_active(state)):
@@ -204,7 +205,7 @@ def _archive_exists(path: str, handle: str) -> LoomError:
 def bring_back(space: Workspace, path: str) -> BroughtBack:
     """Unpack an archive and put its run among the others, whole or not at all; the archive stays.
 
-    Raises BAD_ARCHIVE, RUN_EXISTS, and RUN_ID_MISMATCH where the state in it is another run's.
+    Raises BAD_ARCHIVE, RUN_EXISTS, SCHEMA_TOO_NEW, and RUN_ID_MISMATCH where the state in it is another run's.
     """
     space.store.prepare(commit_runs=space.settings.commit_runs)
     with arrivals.room(space.store, "") as staging:
@@ -219,12 +220,12 @@ def bring_back(space: Workspace, path: str) -> BroughtBack:
 
 
 def _trouble(space: Workspace, folder: str, run_id: str, path: str) -> LoomError | None:
-    """Say what keeps an unpacked state from being read. Raises RUN_ID_MISMATCH, and BAD_ARCHIVE where there is none."""
+    """Say what keeps an unpacked state from being read. Raises RUN_ID_MISMATCH, SCHEMA_TOO_NEW, BAD_ARCHIVE if none."""
     state, backup = os.path.join(folder, "state.json"), os.path.join(folder, "state.backup.json")
     try:
         space.store.read_home(Home(run_id, folder, state, backup, folder, faber=False))
     except LoomError as error:
-        if error.code == "RUN_ID_MISMATCH":
+        if error.code in ("RUN_ID_MISMATCH", "SCHEMA_TOO_NEW"):
             error.where = f"{path} state.json"
             raise
         if error.code == "NO_STATE" and not os.path.isfile(backup):

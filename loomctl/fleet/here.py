@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from loomctl.fleet.schema import SCHEMA, VERSION
+from loomctl.fleet.schema import SCHEMA, VERSION, newer
 from loomctl.fleet.table import Table
 from loomctl.kit import files
 from loomctl.kit.errors import EXIT_SETUP, LoomError, quoted
@@ -52,6 +52,8 @@ class Sqlite:
                     ask("CREATE TABLE place (path TEXT NOT NULL)")
                     ask("INSERT INTO place VALUES (?)", self._place)
                 ((number,),) = ask("SELECT number FROM version")
+                if number > VERSION:  # it is whole: not to be removed, and not to be looked into
+                    raise newer(self._path, number)
                 ((place,),) = ask("SELECT path FROM place")
         except (sqlite3.Error, ValueError) as error:
             raise _broken(self._path, error) from error

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from loomctl.fleet.schema import SCHEMA, VERSION
+from loomctl.fleet.schema import SCHEMA, VERSION, newer
 from loomctl.fleet.table import Table
-from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, EXIT_USAGE, UPDATE, LoomError
+from loomctl.kit.errors import EXIT_SETUP, EXIT_USAGE, LoomError
 from loomctl.kit.text.secrets import masked_line
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Server:
             raise _gone(self._address, "the server is too old: it takes PostgreSQL 14 or later")
         found = self.version()
         if found is not None and found > VERSION:
-            raise newer(self._address, found)
+            raise newer(_shown(self._address), found)
         if found == VERSION:
             return False
         with self.transaction() as ask:  # the lock lets one of several make them
@@ -195,12 +195,6 @@ def _asked(connection: _Connection, words: str, values: tuple[Any, ...]) -> list
     return cursor.fetchall() if cursor.description is not None else []
 
 
-def newer(address: str, found: int) -> LoomError:
-    """Say that a newer Loom made the queue."""
-    what, why = "a newer Loom made this queue", f"it is of version {found}, and this Loom knows {VERSION}"
-    return LoomError("NEWER_QUEUE", what, where=_shown(address), why=why, hint=UPDATE, exit_code=EXIT_SKEW)
-
-
 def _gone(address: str, error: psycopg.Error | str) -> LoomError:
     why = masked_line(" ".join(str(error).split()) or type(error).__name__, 300)
     what = "the fleet's queue cannot be used"
@@ -237,7 +231,7 @@ class Shared(Table):
     def __init__(self, server: Server, repository: str) -> None:
         found = server.version()
         if found is not None and found > VERSION:
-            raise newer(server._address, found)  # noqa: SLF001 - of this module
+            raise newer(_shown(server._address), found)  # noqa: SLF001 - of this module
         if found != VERSION:
             raise _lacking(found)
         super().__init__(server, repository)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from loomctl.kit.errors import EXIT_SKEW, UPDATE, LoomError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -58,3 +60,9 @@ class Database(Protocol):
     def now(self, ask: Ask) -> float:
         """Give the time, in seconds since 1970."""
         ...
+
+
+def newer(where: str, found: int) -> LoomError:
+    """Say that a newer Loom made the queue."""
+    what, why = "a newer Loom made this queue", f"it is of version {found}, and this Loom knows {VERSION}"
+    return LoomError("NEWER_QUEUE", what, where=where, why=why, hint=UPDATE, exit_code=EXIT_SKEW)

@@ -19,7 +19,7 @@ from loomctl.handoff import carried, raw_git, repository
 from loomctl.handoff.carried import LeftOut
 from loomctl.handoff.repository import Repository
 from loomctl.kit import clock, files, git, machine
-from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, UPDATE, LoomError
 from loomctl.kit.ids import checked_id
 from loomctl.kit.processes import PATIENCE, Lock
 from loomctl.kit.text.fences import counted, one_line
@@ -151,7 +151,10 @@ def _no_checkout(what: str, where: str) -> LoomError:
 
 
 def read(repo: Repository, commit: str) -> tuple[Message, str, list[str]]:
-    """Read a commit of a run's code: what it says, its tree, its parents. Raises GIT_FAILED, ValueError for another."""
+    """Read a commit of a run's code: what it says, its tree, its parents.
+
+    Raises GIT_FAILED, NEWER_HANDOFF, and ValueError for another commit.
+    """
     head, _, body = repo.commit_text(commit, _LONGEST).decode("utf-8", "replace").partition("\n\n")
     lines = [line.split(" ", 1) for line in head.splitlines() if " " in line]
     parents = [value for key, value in lines if key == "parent"]
@@ -159,8 +162,12 @@ def read(repo: Repository, commit: str) -> tuple[Message, str, list[str]]:
         raw = files.parse_json(body.partition("\n\n")[2].encode(), where=commit)
     except LoomError as error:
         raise ValueError(f"its message cannot be read ({error.code})") from None
-    if not isinstance(raw, dict) or raw.get("schema_version") != SCHEMA:
-        raise ValueError("its message is not one of this version of Loom")
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if type(version) is int and version > SCHEMA:
+        what = f"a newer Loom saved the run's code (schema {version}; this one reads {SCHEMA})"
+        raise LoomError("NEWER_HANDOFF", what, where=commit, hint=UPDATE, exit_code=EXIT_SKEW)
+    if not isinstance(raw, dict) or version != SCHEMA:
+        raise ValueError("its message is not one of a run's code")
     base, listed = raw.get("base"), raw.get("left_out")
     if base is not None and base not in parents[:1]:
         raise ValueError("it does not go on from the commit that it names")

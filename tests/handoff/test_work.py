@@ -16,8 +16,10 @@ from loomctl.handoff import work
 from loomctl.handoff.remotes import Done
 from loomctl.handoff.repository import Repository
 from loomctl.handoff.work import Snapshot
+from loomctl.kit.errors import EXIT_SKEW
 from tests.handoff.conftest import commit_of, save
 from tests.helpers.code import SCENES, held, kept, lay_out
+from tests.helpers.errors import refused
 from tests.helpers.machines import Machine, own_of_the_user
 from tests.helpers.repositories import add_worktree, git, trap
 from tests.helpers.scenes import CHECKOUT
@@ -51,6 +53,15 @@ def test_nothing_new_makes_no_commit_and_a_new_head_does(laptop: Machine, run_id
     assert (first.is_new, save(laptop, run_id)) == (True, Snapshot(first.commit, left_out=first.left_out))
     git(laptop.root, "commit", "-q", "--allow-empty", "-m", "empty")
     assert save(laptop, run_id).is_new
+
+
+def test_what_a_newer_loom_saved_is_not_read(laptop: Machine, run_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is whole, and no reason to think that another program wrote it (D56)."""
+    with monkeypatch.context() as newer:
+        newer.setattr(work, "SCHEMA", work.SCHEMA + 1)
+        commit = commit_of(save(laptop, run_id))
+    with refused("NEWER_HANDOFF", exit_code=EXIT_SKEW):
+        work.read(laptop.desk().repository, commit)
 
 
 def test_a_file_of_the_same_size_and_second_is_seen(laptop: Machine, run_id: str) -> None:

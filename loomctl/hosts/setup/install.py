@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loomctl.hosts import table
 from loomctl.install import on_path
 from loomctl.kit import digests, files, machine, package, processes
-from loomctl.kit.errors import EXIT_SETUP, LoomError
+from loomctl.kit.errors import EXIT_SETUP, EXIT_SKEW, UPDATE, LoomError
 from loomctl.runs import project
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loomctl.hosts.setup.plans import Part, Plan
 
 HOSTS = tuple(name for name in table.HOSTS if name != table.CLAUDE.name)  # whose own install does all
+SCHEMA = 1  # of the records
 _LARGEST = 16 << 20
 _PATIENCE = 5.0  # seconds for a login shell
 MISSING, OTHER, THERE = "missing", "other", "there"
@@ -116,7 +117,7 @@ def _piece(part: Part) -> Piece:
 
 
 def install(standing: Standing) -> Standing:
-    """Write what is missing, and note how it was. Raises OSError and what `on_path.place` does."""
+    """Write what is missing, and note how it was. Raises OSError, SCHEMA_TOO_NEW and what `on_path.place` does."""
     record = _record(standing.host)
     noted = {one["path"]: one for one in _read(record)["files"]}
     for piece in standing.missing:
@@ -142,7 +143,10 @@ def install(standing: Standing) -> Standing:
 
 
 def remove(host: str) -> list[str]:
-    """Take away what `install` wrote; gives the paths that were changed. Raises NOT_JSON and OSError."""
+    """Take away what `install` wrote; gives the paths that were changed.
+
+    Raises NOT_JSON, SCHEMA_TOO_NEW and OSError.
+    """
     record = _record(host)
     known = _read(record)
     noted = {one["path"]: one for one in known["files"]}
@@ -187,7 +191,10 @@ def is_noted(host: str) -> bool:
 def _others_need_it(host: str) -> bool:
     """Tell whether another host's setup, which is there, uses the link, too."""
     others = [one for one in HOSTS if one != host and os.path.isfile(_record(one))]
-    return any(_read(_record(one))["files"] or _read(_record(one))["link"] for one in others)
+    try:
+        return any(_read(_record(one))["files"] or _read(_record(one))["link"] for one in others)
+    except LoomError:  # a newer Loom's
+        return True
 
 
 def found_by(host: str) -> str:
@@ -236,10 +243,15 @@ def _record(host: str) -> str:
 
 
 def _read(record: str) -> dict[str, Any]:
+    """Read what stood in files before; empty where it cannot be read. Raises SCHEMA_TOO_NEW."""
     try:
         value = files.read_json(record, limit=_LARGEST)
     except (OSError, LoomError):
         value = {}
+    version = value.get("schema_version") if isinstance(value, dict) else None
+    if type(version) is int and version > SCHEMA:
+        said = f"this record of what a setup changed has schema {version}, but this loomctl reads at most {SCHEMA}"
+        raise LoomError("SCHEMA_TOO_NEW", said, where=record, hint=UPDATE, exit_code=EXIT_SKEW)
     found = value.get("files") if isinstance(value, dict) else None
     entries = [one for one in found if isinstance(one, dict) and _is_whole(one)] if isinstance(found, list) else []
     link, folders = (value.get("link"), value.get("folders")) if isinstance(value, dict) else ("", [])
@@ -255,7 +267,7 @@ def _is_whole(entry: dict[str, Any]) -> bool:
 
 def _write_record(record: str, value: dict[str, Any]) -> None:
     files.make_folder(os.path.dirname(record))
-    files.write_atomically(record, files.to_json({"schema_version": 1, **value}))
+    files.write_atomically(record, files.to_json({"schema_version": SCHEMA, **value}))
 
 
 def _new_folders(path: str) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from loomctl.runs.model.state import Table
 
+# Who raises it raises the state's, too: a push, an archive and a pause look at the state alone.
 SCHEMA_VERSION = 1
 MIGRATIONS: Table = {}
 LONGEST_RULE, MOST_RULES = 200, 100  # characters of one; of a step, or of a workflow
