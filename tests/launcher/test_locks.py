@@ -18,6 +18,7 @@ else:
     import tomli as tomllib
 
 LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock")
+RELEASE = "requirements-release.lock"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64")]
 
@@ -55,7 +56,7 @@ def project() -> dict[str, Any]:
     return read
 
 
-@each("lock", LOCKS)
+@each("lock", (*LOCKS, RELEASE))
 @pytest.mark.shows("with hashes for every package")
 def test_a_lock_names_what_is_below_it_no_address_and_wheels_with_hashes(lock: str) -> None:
     """The launcher tells environments apart by that line alone, so it must change with any other."""
@@ -80,3 +81,9 @@ def test_the_lock_pins_what_the_package_asks_for(python: str, platform: tuple[st
         assert runtime[canonicalize_name(wanted.name)] in wanted.specifier
     for other in others:
         assert {name: other[name] for name in runtime} == runtime
+
+
+def test_a_release_is_built_by_what_the_tests_build_with() -> None:
+    dev, release = (chosen(lock, "3.12", PLATFORMS[0]) for lock in (LOCKS[1], RELEASE))
+    for name in ("build", "hatchling"):
+        assert release[name] == dev[name]
