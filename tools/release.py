@@ -1,14 +1,14 @@
 """Make a version: changelog, version numbers, commit, tag, wheel, source archive, checksums and a bill of materials.
 
-Everything is made in a worktree of its own. The branch, its files and the tags change at the very end, when all that can
-fail has not failed. Run it with `scripts/release`, which has the tools that it calls.
+Everything is made in a worktree of its own. The branch, its files and the tags change at the very end, when nothing of
+that failed. Run it with `scripts/release`, which has the tools that it calls.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
+import datetime as dt
 import hashlib
 import os
 import re
@@ -16,8 +16,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FRAGMENTS, CHANGELOG = "changes.d", "CHANGELOG.md"
 VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
@@ -40,7 +43,7 @@ PLACES = {
 MADE = ("loomctl-*.whl", "loomctl-*.tar.gz", "loomctl-*.cdx.json", "SHA256SUMS")
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818 -- nothing went wrong
     """A release that cannot be made: what is wrong, and what to do."""
 
     def __init__(self, what: str, hint: str) -> None:
@@ -53,7 +56,10 @@ def run(folder: Path, *command: str, **environment: str) -> str:
     ended = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if ended.returncode:
         said = (ended.stderr.strip() or ended.stdout.strip())[-2000:]
-        raise Refusal(f"{' '.join(command[:4])} … ended with {ended.returncode}", said or "it said nothing")
+        raise Refusal(
+            f"{' '.join((Path(command[0]).name, *command[1:4]))} … ended with {ended.returncode}",
+            said or "it said nothing",
+        )
     return ended.stdout.strip()
 
 
@@ -185,7 +191,9 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
     old = git(folder, "rev-parse", "HEAD")
     tagged = git(folder, "tag", "--list", tag) and git(folder, "rev-parse", f"{tag}^{{commit}}")
     if tagged and tagged != old:
-        raise Refusal(f"there is a tag {tag}", f"to build it anew: git switch --detach {tag}")
+        left = git(folder, "log", "-1", "--format=%P", tag) == old  # it was ended before the branch went on to it
+        way = f"git merge --ff-only {tag}" if left else f"to build it anew: git switch --detach {tag}"
+        raise Refusal(f"there is a tag {tag}, and it is not checked out", way)
     if not tagged:
         check(folder, version)
     elif current(folder) != version:
@@ -193,7 +201,7 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
     said = ""
     with worktree(folder, old) as tree, tempfile.TemporaryDirectory(prefix="loom-dist-") as out:
         if not tagged:
-            day = datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat()
+            day = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
             said = write_changelog(tree, version, day) + "\n\n"
             write_version(tree, version)
             git(tree, "add", "--all")

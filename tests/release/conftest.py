@@ -1,0 +1,65 @@
+"""What tests of releases share: the tools of requirements-release.lock, and a copy of this checkout as a repository."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.repositories import git
+from tests.helpers.scenes import CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder for what is fetched; it outlives the run where LOOM_TEST_CACHE names it."""
+    kept = os.environ.get("LOOM_TEST_CACHE") or str(tmp_path_factory.getbasetemp().parent)
+    Path(kept).mkdir(parents=True, exist_ok=True)
+    return Path(kept)
+
+
+@pytest.fixture(scope="session")
+def tools(cache: Path) -> Path:
+    """Give the folder of the tools' commands; whoever comes first makes it, with packages from the registry."""
+    environ = {**os.environ, "LOOM_TEST_CACHE": str(cache), "LOOM_PYTHON": sys.executable}
+    with (cache / "release.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [str(CHECKOUT / "scripts/release"), "--tools"]
+        ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return Path(ended.stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a repository that has the files of this checkout as they are, in one commit, whatever was committed."""
+    folder = tmp_path_factory.mktemp("origin") / "loom"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (CHECKOUT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CHECKOUT / name, folder / name)
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Copy a checkout")
+    return folder
+
+
+@pytest.fixture
+def clone(copy: Path, tmp_path: Path) -> Path:
+    """Clone that repository, with a user's name."""
+    return cloned(copy, tmp_path / "clone")
+
+
+def cloned(repository: Path, folder: Path, *, umask: int = -1) -> Path:
+    """Clone a repository under a umask, and give it a user's name."""
+    subprocess.run(["git", "clone", "--quiet", str(repository), str(folder)], check=True, umask=umask)
+    git(folder, "config", "user.name", "A")
+    git(folder, "config", "user.email", "a@example.org")
+    return folder
