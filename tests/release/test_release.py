@@ -208,6 +208,23 @@ def test_what_cannot_be_released_is_refused_and_changes_nothing(
     assert standing(clone) == before
 
 
+@pytest.mark.slow
+def test_a_release_that_is_killed_is_made_by_the_next_call(tools: Path, clone: Path) -> None:
+    """The hook ends the whole release in its midst, once: its commit is made, and nothing else."""
+    hook = clone / ".git/hooks/post-commit"
+    hook.write_text('#!/bin/sh\nrm "$0"\nkill -9 "$(ps -o ppid= -p "$PPID")"\n')
+    hook.chmod(0o755)
+    before = standing(clone)
+    assert make(tools, clone, __version__).returncode == -9
+    after = standing(clone)
+    assert [after[number] for number in (0, 1, 2, 4)] == [before[number] for number in (0, 1, 2, 4)]
+    assert not (clone / "dist").exists()
+    ended = make(tools, clone, __version__)
+    assert ended.returncode == 0, ended.stderr
+    assert git(clone, "rev-parse", f"v{__version__}^{{commit}}") == git(clone, "rev-parse", "main")
+    assert sections(clone)[0].startswith(f"{__version__} (2")
+
+
 @pytest.mark.parametrize(
     ("text", "version", "expected"),
     [

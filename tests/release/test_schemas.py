@@ -108,9 +108,15 @@ class Editor:
         into.flush()
 
 
+@pytest.fixture(scope="session")
+def server(cache: Path) -> Path:
+    """The command of the language server, fetched once."""
+    return fetched(cache, SERVER) / "yaml-language-server"
+
+
 @contextmanager
-def editing(cache: Path, project: Path, schemas: dict[str, Any]) -> Iterator[Editor]:
-    command = ["node", str(fetched(cache, SERVER) / "yaml-language-server"), "--stdio"]
+def editing(server: Path, project: Path, schemas: dict[str, Any]) -> Iterator[Editor]:
+    command = ["node", str(server), "--stdio"]
     settings = {"yaml": {"schemas": schemas, "schemaStore": {"enable": False}, "validate": True, "completion": True}}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -131,10 +137,10 @@ WRONG = "id: careful\nextends: core\nautonomy: sometimes\n\n"
 
 
 @pytest.mark.slow
-def test_the_line_that_the_page_shows_sets_the_language_server_up(cache: Path, project: Path) -> None:
+def test_the_line_that_the_page_shows_sets_the_language_server_up(server: Path, project: Path) -> None:
     name = ".loom/workflows/careful.yaml"
     text = snippet(name)
-    with editing(cache, project, {}) as editor:
+    with editing(server, project, {}) as editor:
         assert editor.opened(name, text) == []
         wrong = editor.opened(".loom/workflows/wrong.yaml", text.splitlines(keepends=True)[0] + WRONG)
         assert any("guarded" in said for said in wrong), wrong
@@ -142,24 +148,24 @@ def test_the_line_that_the_page_shows_sets_the_language_server_up(cache: Path, p
 
 
 @pytest.mark.slow
-def test_the_settings_that_the_page_shows_do_so_for_every_workflow(cache: Path, project: Path) -> None:
+def test_the_settings_that_the_page_shows_do_so_for_every_workflow(server: Path, project: Path) -> None:
     """The address of the site, which no test reaches, is that of the file that stands for it here."""
     told = json.loads(snippet(".vscode/settings.json"))
     site = {f"https://OWNER.github.io/loom/schemas/{path.name}": path.as_uri() for path in FOLDER.glob("*.json")}
     schemas = {site.get(name, name): patterns for name, patterns in told["yaml.schemas"].items()}
     assert all(name.startswith(("file://", "./.loom/")) for name in schemas)
     assert [one["url"] for one in told["json.schemas"]] == ["./.loom/workflow.schema.json"]
-    with editing(cache, project, schemas) as editor:
+    with editing(server, project, schemas) as editor:
         assert any("guarded" in said for said in editor.opened(".loom/workflows/wrong.yml", WRONG))
         assert any("hook_budgets" in said for said in editor.opened(".loom/config.yaml", "hook_budgets: 500\n"))
         assert editor.opened("other.yaml", WRONG) == []
-    with editing(cache, project, schemas) as editor:
+    with editing(server, project, schemas) as editor:
         assert editor.opened(".loom/config.yaml", "hook_budget: 500\nreduce: {live: off}\n") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "config/workflows").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_published_schema_marks_nothing_in_a_bundled_workflow(cache: Path, project: Path, path: Path) -> None:
+def test_the_published_schema_marks_nothing_in_a_bundled_workflow(server: Path, project: Path, path: Path) -> None:
     schemas = {(FOLDER / "workflow.json").as_uri(): [".loom/workflows/*.yaml"]}
-    with editing(cache, project, schemas) as editor:
+    with editing(server, project, schemas) as editor:
         assert editor.opened(f".loom/workflows/{path.name}", path.read_text(encoding="utf-8")) == []
