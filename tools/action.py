@@ -78,7 +78,7 @@ def examine(path: str, outcomes: str) -> Finding:
     check = loomctl("check", named)
     script = os.path.join(outcomes, Path(path).stem + ".yaml")
     told = ("--outcomes", script) if outcomes and Path(script).is_file() and not Path(script).is_symlink() else ()
-    play = loomctl("simulate", named, *told) if check.well else Said("not played: the check failed", well=False)
+    play = loomctl("simulate", named, *told) if check.well else Said("not run: the check failed", well=False)
     drawing = loomctl("graph", named) if check.well else Said("", well=False)
     return Finding(path, check, play, drawing.text if drawing.well else "")
 
@@ -98,7 +98,10 @@ def shown(path: str) -> str:
 def markdown(findings: list[Finding], log: Said | None) -> str:
     """Tell what was found: a row for each workflow, the words of what failed, and drawings as space allows."""
     rows = ["| workflow | check | simulate |", "|---|---|---|"]
-    rows += [f"| {shown(one.path)} | {_word(one.check)} | {_word(one.play)} |" for one in findings]
+    rows += [
+        f"| {shown(one.path)} | {_word(one.check)} | {_word(one.play) if one.check.well else 'not run'} |"
+        for one in findings
+    ]
     parts = [f"{MARK}\n### Loom's workflows\n", "\n".join(rows) + "\n" if findings else "There are none.\n"]
     if log is not None:
         parts.append(f"Logs of the runs in this repository: {_word(log)}\n")
@@ -113,7 +116,7 @@ def markdown(findings: list[Finding], log: Said | None) -> str:
 
 
 def _word(said: Said) -> str:
-    return "well" if said.well else "**failed**"
+    return "ok" if said.well else "**failed**"
 
 
 def _folded(finding: Finding) -> str:

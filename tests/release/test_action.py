@@ -117,7 +117,7 @@ def test_a_pull_request_has_one_comment_which_later_runs_replace(job: Job) -> No
     ended = job.run()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     stranger, (_, first) = job.comments
-    assert "| `.loom/workflows/good.yaml` | well | well |" in first
+    assert "| `.loom/workflows/good.yaml` | ok | ok |" in first
     assert "```mermaid\nflowchart TD\n" in first
     assert "frame/fetch-work" in first
     job.write("wrong.yaml", WRONG)
@@ -125,7 +125,7 @@ def test_a_pull_request_has_one_comment_which_later_runs_replace(job: Job) -> No
     assert ended.returncode == 1
     again, (_, second) = job.comments
     assert again == stranger == ["User", f"{action.MARK}\nI am a stranger"]
-    assert "| `.loom/workflows/wrong.yaml` | **failed** | **failed** |" in second
+    assert "| `.loom/workflows/wrong.yaml` | **failed** | not run |" in second
     assert "did you mean release?" in second
     assert job.summary == ""
     assert SECRET not in ended.stdout + ended.stderr + second
@@ -146,7 +146,7 @@ def test_where_it_cannot_comment_the_summary_has_the_same(job: Job, case: str) -
     ended = job.run()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert job.comments == []
-    assert "| `.loom/workflows/good.yaml` | well | well |" in job.summary
+    assert "| `.loom/workflows/good.yaml` | ok | ok |" in job.summary
     assert "```mermaid\n" in job.summary
     assert ("HTTP 403" in ended.stdout) == (case == "no permission")
 
@@ -177,7 +177,7 @@ def test_a_strangers_workflow_is_data(job: Job) -> None:
     for word in ("loud", "set-env", "@team", "<b>"):
         assert word not in plain, plain
     assert plain.count("<details>") == plain.count("</details>") == 4
-    assert "| `.loom/workflows/-h.yaml` | well | well |" in body
+    assert "| `.loom/workflows/-h.yaml` | ok | ok |" in body
     begin, *inner, end = ended.stdout.splitlines()
     assert begin == f"::stop-commands::{end.strip(':')}"
     assert len(end) == 36
@@ -208,7 +208,7 @@ def test_outcomes_and_patterns_are_the_teams(job: Job) -> None:
     job.inputs |= {"workflows": ".loom/**/*.yaml\n\n!.loom/workflows/part.yaml\n", "outcomes": "played"}
     assert job.run().returncode == 1
     ((_, body),) = job.comments
-    assert "| `.loom/workflows/good.yaml` | well | **failed** |" in body
+    assert "| `.loom/workflows/good.yaml` | ok | **failed** |" in body
     assert "part.yaml" not in body
 
 
@@ -231,7 +231,7 @@ def test_a_comment_is_never_larger_than_the_forge_takes() -> None:
     findings = [action.Finding(f"{number}.yaml", well, well, "y" * 3000) for number in range(40)]
     text = action.markdown(findings, None)
     assert len(text) < 65_536
-    assert "`39.yaml` | well" in text
+    assert "`39.yaml` | ok" in text
     assert re.search(r"^\d+ more did not fit", text, re.MULTILINE)
     assert text.count("<details>") == text.count("</details>") > 5
 
