@@ -106,7 +106,7 @@ def markdown(findings: list[Finding], log: Said | None) -> str:
     if log is not None:
         parts.append(f"Logs of the runs in this repository: {_word(log)}\n")
     troubles = [(shown(one.path), one.play if one.check.well else one.check) for one in findings]
-    troubles += [("`loomctl verify`", log)] if log is not None else []
+    troubles += [("`loomctl prove --log`", log)] if log is not None else []
     parts += [f"{name}\n\n{fenced(said.text[:4000])}" for name, said in troubles if not said.well]
     text, left = "", 0
     for part in (*parts, *(_folded(one) for one in findings if one.drawing)):
@@ -173,7 +173,7 @@ def tell(text: str) -> None:
 def main() -> int:
     """Look at the workflows, tell what was found, and give 1 if something is wrong."""
     findings = [examine(path, os.environ.get("LOOM_OUTCOMES", "")) for path in chosen(os.environ["LOOM_WORKFLOWS"])]
-    log = loomctl("verify", "--all") if glob.glob(".loom/runs/*/state.json") else None
+    log = loomctl("prove", "--log", "--all") if glob.glob(".loom/runs/*/state.json") else None
     stop = secrets.token_hex(16)  # what follows is a stranger's text: no line of it is a command to the runner
     print(f"::stop-commands::{stop}")
     for one in findings:

@@ -212,6 +212,7 @@ def test_outcomes_and_patterns_are_the_teams(job: Job) -> None:
     assert "part.yaml" not in body
 
 
+@pytest.mark.slow
 def test_loom_itself_gets_no_token(job: Job, tmp_path: Path) -> None:
     root = tmp_path / "action"
     (root / "bin").mkdir(parents=True)
