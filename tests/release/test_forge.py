@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,13 @@ def test_zizmor_finds_nothing_unsafe(tools: Path, copy: Path, shown: Path) -> No
 
 @pytest.mark.slow
 def test_their_shell_is_sound(tmp_path: Path) -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
     for number, step in enumerate(step for path in (*WORKFLOWS.values(), ACTION) for step in steps(path)):
         if "run" in step:
             assert "${{" not in step["run"], step
             path = tmp_path / f"{number}.sh"
             path.write_text(step["run"], encoding="utf-8")
-            ended = subprocess.run(["shellcheck", "--shell=bash", path], capture_output=True, text=True, check=False)
+            ended = subprocess.run([shellcheck, "--shell=bash", path], capture_output=True, text=True, check=False)
             assert ended.returncode == 0, ended.stdout
 
 
