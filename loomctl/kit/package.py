@@ -6,7 +6,7 @@ import os
 
 from loomctl.kit.records import NamedTuple
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAIN = os.path.join(FOLDER, "__main__.py")
 

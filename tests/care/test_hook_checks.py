@@ -105,7 +105,7 @@ def bind_times(scene: Scene, session: str, *, bound: float, sign: float) -> None
 def fire(scene: Scene, ago: dict[str, float], session: str = SESSION) -> None:
     for event, seconds in ago.items():
         path = scene.store / "local/hooks" / event
-        path.write_text(f"0.1.0 {session} /x/bin/loomctl\n")
+        path.write_text(f"{__version__} {session} /x/bin/loomctl\n")
         os.utime(path, (time.time() - seconds,) * 2)
 
 
@@ -120,7 +120,7 @@ def test_hooks_that_fire_are_told_one_by_one(begun: Scene) -> None:
     fire(begun, ALL)
     found = firings(begun)
     assert found.status == PASS
-    assert found.details == tuple(f"{event}: 2 min ago, in the session {SESSION}, by 0.1.0" for event in EVENTS)
+    assert found.details == tuple(f"{event}: 2 min ago, in the session {SESSION}, by {__version__}" for event in EVENTS)
     assert [one["event"] for one in found.facts["fired"]] == list(EVENTS)
     assert found.facts["fired"][0]["session_id"] == SESSION
 

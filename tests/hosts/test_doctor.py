@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl import __version__
 from loomctl.care import project_checks
 from loomctl.hosts.setup import claude as installed
 from loomctl.kit.errors import quoted
@@ -90,7 +91,7 @@ def test_hooks_that_fired_are_proof_enough(scene: Scene, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", "/nonexistent")
     found = installed.assistant(patient(scene))
     assert (found.status, found.hint, "nothing to do" in found.found) == (WARN, "", True)
-    (scene.store / "local/hooks/stop").write_text(f"0.1.0 {SESSION} x\n")
+    (scene.store / "local/hooks/stop").write_text(f"{__version__} {SESSION} x\n")
     found = installed.assistant(patient(scene))
     assert (found.status, found.found.startswith("no claude on PATH")) == (PASS, True)
 

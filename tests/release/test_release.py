@@ -59,7 +59,7 @@ def test_every_place_names_the_version_once() -> None:
         name for name in listed.splitlines() if not name.startswith(("tests/", "benchmarks/", "docs/", "changes.d/"))
     ]
     assert set(shipped) - {"CHANGELOG.md", "tools/release.py", "scripts/release"} - set(release.PLACES) <= {
-        "requirements.lock", "requirements-dev.lock", "requirements-release.lock",
+        "requirements.lock", "requirements-dev.lock", "requirements-docs.lock", "requirements-release.lock",
     }  # fmt: skip
 
 

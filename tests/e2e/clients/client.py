@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self
 
+from loomctl import __version__
 from loomctl.hosts import table
 from tests.e2e.assistant import searched_folders
 from tests.e2e.clients.models import Asked, Says, ScriptedModel
@@ -26,7 +27,7 @@ TIME_LIMIT = 120
 """Seconds that one prompt may take."""
 
 GIT = "[user]\n\tname = A Tester\n\temail = tester@example.invalid\n[init]\n\tdefaultBranch = main\n"
-VERSION, NEW_VERSION = "0.1.0", "0.1.1"
+VERSION, NEW_VERSION = __version__, "99.0.0"
 EXTENSIONS = ("qwen-extension.json", "gemini-extension.json")
 PROFILE = 'PATH="$HOME/.local/bin:$PATH"\n'
 
