@@ -163,7 +163,9 @@ def build(tree: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         project = Path(made) / "pyproject.toml"  # the tool reads no version that another file has
         text = (tree / "pyproject.toml").read_text("utf-8")
-        project.write_text(text.replace('\ndynamic = ["version"]\n', f'\nversion = "{version}"\n', 1), encoding="utf-8")
+        project.write_text(
+            text.replace('\ndynamic = ["version", "readme"]\n', f'\nversion = "{version}"\n', 1), encoding="utf-8"
+        )
         bill = str(out / f"loomctl-{version}.cdx.json")
         told = ("requirements", "requirements.lock", "--pyproject", str(project), "--output-reproducible", "-o", bill)
         run(tree, python, "-W", "ignore", "-m", "cyclonedx_py", *told, SOURCE_DATE_EPOCH=epoch)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl import __version__
 from tests.helpers import wheels
 from tests.launcher.world import CHECKOUT, REPORT, World, touch
 
@@ -75,6 +77,18 @@ def test_the_wheel_ships_the_package_its_assets_and_what_can_be_executed(wheel: 
     for name, path in bundle_files().items():
         assert bool(modes[name] & 0o111) == os.access(path, os.X_OK), name
     assert modes["loomctl/_bundle/bin/loomctl"] & 0o111
+
+
+def test_an_index_shows_the_readme_with_links_that_lead_somewhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        shown = archive.read(name).decode().partition("\n\n")[2]
+    links = re.findall(r"\]\(([^)#]*)[^)]*\)", shown)
+    at = re.compile(rf"https://github\.com/[^/]+/loom/(raw|blob)/v{re.escape(__version__)}/(.+)")
+    found = [at.fullmatch(link) for link in links]
+    assert all(one and (CHECKOUT / one[2]).is_file() for one in found), links
+    assert {one[2]: one[1] for one in found if one}["docs/demo.svg"] == "raw"
+    assert len(links) > 20
 
 
 def test_the_source_archive_can_be_tested(built: Path) -> None:
