@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -211,8 +210,7 @@ def pull_command(
 
     It does not replace a run that another session drives here, or whose command is running.
 
-    --worktree puts the files that the run's last step left into DIR, on the branch loom/RUN, if they were pushed. If
-    DIR is the worktree that Loom made for the run, it is brought up to date; what stood there before is saved.
+    --worktree puts the files that the run's last step left into DIR, on the branch loom/RUN, if they were pushed.
 
     \b
     Examples:
@@ -247,27 +245,21 @@ def _code_to_come(desk: Desk, run_id: str, worktree: str | None) -> tuple[str, s
     """Give the remote's commit of a run's code and where its worktree goes, before anything is written."""
     if worktree is None:
         return None
-    from loomctl.handoff import work_restore, worktrees
+    from loomctl.handoff import work_restore
 
-    place = os.path.realpath(os.path.join(desk.space.caller.cwd, worktree))
-    if place != os.path.realpath(worktrees.of_run(desk.space, run_id) or os.devnull):
-        work_restore.check_place(desk, run_id, worktree)
+    place = work_restore.check_place(desk, run_id, worktree)
     return work_restore.find(desk, run_id), place
 
 
 def _put_back(desk: Desk, pulled: Pulled, code: tuple[str, str] | None) -> PutBack | str | None:
     """Make the worktree of the state that came; a text says why there is none."""
-    from loomctl.handoff import pull, share, work_restore
+    from loomctl.handoff import pull, work_restore
 
     if code is None:
         return None
     if pulled.kind in (pull.AHEAD, pull.KEPT_MINE):
         return "The state here is newer than the code that was pushed, so Loom made no worktree"
-    theirs, place = code
-    if not (os.path.isdir(place) and os.listdir(place)):
-        return work_restore.put_back(desk, pulled.run_id, theirs, place)
-    renewed = share.renew(desk, pulled.run_id, theirs, is_new=pulled.kind != pull.NOTHING)
-    return renewed or f"The code in {place} is up to date"
+    return work_restore.put_back(desk, pulled.run_id, *code)
 
 
 def _back_document(back: PutBack | str | None) -> dict[str, Any] | None:

@@ -14,13 +14,11 @@ from loomctl.handoff import pull, push, raw_git, repository, work, work_parcel, 
 from loomctl.handoff.handoff import Desk
 from loomctl.kit import clock, machine
 from loomctl.kit.errors import LoomError
-from loomctl.runs import project
 from loomctl.runs.machine import run_notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loomctl.handoff.work_restore import PutBack
     from loomctl.runs.project import Workspace
 
 ELSEWHERE = ("REMOTE_NEWER", "DIVERGED")
@@ -54,36 +52,39 @@ def bring(
     if pulled.saved:
         notes.append(f"The state that was here stays as {space.store.handle(pulled.saved)}")
     if code and there.code is not None:
-        made = renew(desk, run_id, there.code, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
-        notes += made.notes if made is not None else ()
+        notes += _code(desk, run_id, there.code, is_new=pulled.kind not in (pull.NOTHING, pull.AHEAD))
     return Brought(theirs, notes)
 
 
-def renew(desk: Desk, run_id: str, theirs: str, *, is_new: bool = True) -> PutBack | None:
-    """Have a run's worktree as the remote has its code; None where nothing is to be done.
+def _code(desk: Desk, run_id: str, theirs: str, *, is_new: bool) -> Sequence[str]:
+    """Have a run's worktree as the remote has its code; gives notes.
 
     theirs: the remote's commit of it; is_new: whatever stands there, for the state came just now. What stood there
-    becomes a part of the code's history; what git does not keep stays in it. Raises as putting back.
+    becomes a part of the code's history; what git does not keep stays in it, or beside it.
     """
     space, repo = desk.space, desk.repository
     branch = worktrees.branch_of(space.store.handle(run_id))
     known, here = worktrees.place_of(repo, branch), repo.commit_of(work.WORK + run_id)
-    place, was = known or worktrees.default_place(space, run_id), None
+    place = known or worktrees.default_place(space, run_id)
     worktrees.clear_cut_off(space, run_id, place)
-    if known and os.path.isdir(place):
+    stands = known != "" and os.path.isdir(place)
+    if stands:
+        worktrees.refuse_submodules(place)
         if not is_new and here is not None and repo.is_ancestor(theirs, here):
-            return None
+            return ()
         unsaved = _save(space, run_id, place)
-        was = repo.commit_of(work.WORK + run_id)
-        if was == theirs:
-            return None
-        worktrees.keep(place, unsaved)
-    worktrees.remove(space, run_id, branch)
-    made = work_restore.put_back(desk, run_id, theirs, work_restore.check_place(desk, run_id, place))
-    notes, left = [*made.notes], worktrees.give_back(place)
-    if was is not None and not repo.is_ancestor(was, theirs):
-        notes.append(f"Loom saved what stood there before: git show {was[:12]}")
-    return made._replace(notes=[*notes, f"The rest of the run's worktree is in {left}"] if left else notes)
+        if repo.commit_of(work.WORK + run_id) == theirs:
+            return ()
+
+    def clear() -> None:
+        if stands:
+            worktrees.keep(place, unsaved)
+        worktrees.remove(space, run_id, branch, saved=repo.commit_of(work.WORK + run_id))
+        work_restore.check_place(desk, run_id, place)
+
+    notes = [*work_restore.put_back(desk, run_id, theirs, place, clear=clear).notes]
+    left = worktrees.give_back(place)
+    return [*notes, f"The rest of the run's worktree is in {left}"] if left else notes
 
 
 def listed(space: Workspace, named: str | None = None) -> dict[str, str]:
@@ -99,18 +100,14 @@ def _save(space: Workspace, run_id: str, place: str) -> Sequence[str]:
     """
     there = _in_worktree(space, place)
     saved = work.snapshot(there, run_id) if there is not None else None
-    if there is None or saved is None:
-        return ()
-    if saved.commit is None:  # git refused: all of it is nowhere else
-        return [name for name in os.listdir(place) if name not in (".git", work.APART)]
-    return [*work.ignored(there), *(one.name for one in saved.left_out)]
+    if there is None or saved is None or saved.commit is None:  # all of it is nowhere else
+        return [name for name in os.listdir(place) if name != ".git"]
+    return [*work.ignored(there), *work.changed_apart(there), *(one.name for one in saved.left_out)]
 
 
 def _in_worktree(space: Workspace, place: str) -> Workspace | None:
-    found = project.find((place,)) if place else None
-    if found is None or found.store != space.project.store:
-        return None
-    return workspace(found, space.settings, space.caller._replace(cwd=place))
+    found = worktrees.project_in(space, place) if place else None
+    return workspace(found, space.settings, space.caller._replace(cwd=found.root)) if found is not None else None
 
 
 def send_end(space: Workspace, run_id: str) -> str:

@@ -107,6 +107,22 @@ def ignored(space: Workspace) -> list[str]:
     return [path.rstrip("/") for path in listed if path and not is_apart(path)]
 
 
+def changed_apart(space: Workspace) -> list[str]:
+    """Name what of Loom's own in the caller's checkout is not as its last commit has it: no snapshot saves that."""
+    words = (
+        "status",
+        "--porcelain",
+        "-z",
+        "--no-renames",
+        "--untracked-files=all",
+        "--ignored",
+        "--",
+        f":(glob)**/{APART}/**",
+    )
+    listed = os.fsdecode(checkout_of(space)[0].ask(*words)).split("\0")
+    return [line[3:].rstrip("/") for line in listed if line and line[:2] not in (" D", "D ")]
+
+
 def save_stage(space: Workspace, run_id: str) -> None:
     """Save what a stage of a driven run left, before the next one changes it.
 

@@ -6,7 +6,7 @@ worktree nor a branch.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -70,17 +70,20 @@ def find(desk: Desk, run_id: str) -> str:
     return found
 
 
-def put_back(desk: Desk, run_id: str, theirs: str, place: str) -> PutBack:
-    """Make a worktree with the code of a run. theirs: the remote's commit of it; place: as `check_place` gave it.
+def put_back(desk: Desk, run_id: str, theirs: str, place: str, *, clear: Callable[[], None] = lambda: None) -> PutBack:
+    """Make a worktree with the code of a run. theirs: the remote's commit of it; place: as `check_place` gives it.
 
-    Raises BRANCH_EXISTS, BAD_HANDOFF, MOVED_MEANWHILE, GIT_FAILED, and what a remote raises; then there is none.
+    clear: makes room at the place, once what came is known to be sound. Raises BRANCH_EXISTS, BAD_HANDOFF,
+    MOVED_MEANWHILE, GIT_FAILED, and what a remote raises; then there is none.
     """
     lock = os.path.join(desk.space.store.local, "locks", f"work-{run_id}.lock")
     with Lock(lock, patience=PATIENCE, what="the code of the run"):
         ref = work_parcel.incoming_ref(desk, run_id)
         try:
             work_parcel.get(desk, run_id, theirs)
-            made = _Putting(desk, run_id, theirs, place).put()
+            putting = _Putting(desk, run_id, theirs, place)
+            clear()
+            made = putting.put()
             _take(desk, run_id, theirs)
         finally:
             with suppress(LoomError):
@@ -199,13 +202,9 @@ class _Putting:
             return
         place = worktrees.place_of(self._repo, self._branch)
         what = f"the branch {self._branch} exists already; no worktree was made"
-        why = "it may hold work that is nowhere else, so it stays. " + (
-            f"It is checked out in {place}" if place else "Rename it, then pull again"
-        )
-        hint = f"cd {quoted(place)}" if place else f"git branch -m {self._branch} {self._branch}-before"
-        if place and place == os.path.realpath(worktrees.of_run(self._desk.space, self._run_id) or os.devnull):
-            called = f"{self._store.handle(self._run_id)}{self._desk.remote.option}"
-            why, hint = f"it is checked out in {place}", f"loomctl pull {called} --worktree {quoted(place)}"
+        where = f"It is checked out in {place}, whose files may be older. " if place else ""
+        why = f"it may hold work that is nowhere else, so it stays. {where}Rename it, then pull again"
+        hint = f"git branch -m {self._branch} {self._branch}-before"
         raise LoomError("BRANCH_EXISTS", what, where=self._repo.top, why=why, hint=hint, exit_code=EXIT_USAGE)
 
     def _make(self) -> Repository:

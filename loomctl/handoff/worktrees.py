@@ -1,6 +1,7 @@
 """Worktrees of runs: one for each, on a branch of its own beside the project, and away again once merged (D77)."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,8 +13,9 @@ from loomctl.handoff.repository import Repository
 from loomctl.kit import digests, files, git, ids, machine
 from loomctl.kit.errors import EXIT_USAGE, LoomError, quoted
 from loomctl.kit.processes import PATIENCE, Lock
+from loomctl.runs import project
 from loomctl.runs.model.state import ACTIVE
-from loomctl.runs.project import Workspace
+from loomctl.runs.project import Project, Workspace
 
 BRANCHES = "loom/"
 KEPT = ".kept"  # behind the path of a worktree that is replaced: what is nowhere else of it
@@ -134,20 +136,50 @@ def default_place(space: Workspace, run_id: str) -> str:
     return _place(repository.of_store(space.store.folder), space.store.handle(run_id))
 
 
-def remove(space: Workspace, run_id: str, branch: str) -> None:
-    """Remove the worktree of a run, whatever stands in it, and its branch: all of it was saved. Raises GIT_FAILED."""
+def project_in(space: Workspace, place: str) -> Project | None:
+    """Give the project as it stands in a worktree of its repository; None in one of another's."""
+    top = git.top_of(space.project.root)
+    below = os.path.relpath(os.path.realpath(space.project.root), os.path.realpath(top)) if top else os.curdir
+    folder = os.path.join(place, below)
+    files.make_folder(folder)  # a project that was not committed yet has none there
+    found = project.find((folder,))
+    return found if found is not None and found.store == space.project.store else None
+
+
+def refuse_submodules(place: str) -> None:
+    """Refuse to replace a worktree that has submodules: what is in them is saved nowhere. Raises NOT_EMPTY."""
+    own = _folder_of(place)
+    if own and os.path.isdir(os.path.join(own, "modules")):
+        what, why = "the run's worktree has submodules, so newer code does not replace it", "Loom saves none of theirs"
+        hint = f"git -C {quoted(place)} submodule status"
+        raise LoomError("NOT_EMPTY", what, where=place, why=why, hint=hint, exit_code=EXIT_USAGE)
+
+
+def remove(space: Workspace, run_id: str, branch: str, *, saved: str | None) -> None:
+    """Remove the worktree of a run, whatever stands in it, and its branch. saved: the commit that has all of it.
+
+    A branch that has more keeps it under another name. Raises GIT_FAILED.
+    """
     repo = repository.of_store(space.store.folder)
     place = place_of(repo, branch)
     if place:
         repo.ask("worktree", "remove", "--force", "--force", "--", place)
     tip = repo.commit_of(f"refs/heads/{branch}")
     if tip is not None:
+        if saved is None or not repo.is_ancestor(tip, saved):
+            repo.ask("update-ref", f"refs/heads/{branch}-{tip[:12]}", tip)
         repo.ask("update-ref", "-d", f"refs/heads/{branch}", tip)
     files.remove(_note_path(space, run_id))
 
 
 def keep(place: str, names: Sequence[str]) -> None:
-    """Put beside what of a worktree is nowhere else, before it is replaced. names: relative to it. Raises OSError."""
+    """Put beside what of a worktree is nowhere else, before it is replaced. names: relative to it. Raises OSError.
+
+    What a call that was cut off left there goes back before, or gets a name of its own.
+    """
+    left = give_back(place)
+    if left:
+        os.rename(left, f"{left}-{secrets.token_hex(4)}")
     for name in names:
         source, target = os.path.join(place, name), os.path.join(place + KEPT, name)
         if os.path.lexists(source) and not os.path.lexists(target):

@@ -296,7 +296,7 @@ def test_a_taken_place_and_a_taken_branch_are_refused_before_anything_is_written
     assert put_back(desktop, run_id, tmp_path / "there").branch == f"loom/{handle(run_id)}"
     with refused("BRANCH_EXISTS") as error:
         put_back(desktop, run_id, tmp_path / "elsewhere")
-    assert error.value.hint.endswith(f"--worktree {tmp_path / 'there'}")
+    assert error.value.hint == f"git branch -m loom/{handle(run_id)} loom/{handle(run_id)}-before"
 
 
 KILLED = """

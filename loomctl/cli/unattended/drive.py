@@ -29,7 +29,7 @@ from loomctl.hosts import headless, table
 from loomctl.kit import ids
 from loomctl.kit.errors import EXIT_FINDINGS, LoomError, quoted
 from loomctl.kit.text.fences import one_line
-from loomctl.runs import find, leases, project
+from loomctl.runs import find, leases
 from loomctl.runs.machine import run_notes
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.project import Caller, Conversation
@@ -270,8 +270,7 @@ def _own(space: Workspace, run_id: str, *, worktree: bool) -> _Own:
     own = workspace(space.project, space.settings, caller, word)
     leases.refuse_held(own, run_id)
     place = worktrees.make(space, run_id) if worktree else worktrees.of_run(space, run_id)
-    found = project.find((place,)) if place else None
-    there = found if found is not None and found.store == space.project.store else space.project
+    there = (worktrees.project_in(space, place) if place else None) or space.project
     if there.root != space.project.root:
         own = workspace(there, space.settings, caller._replace(cwd=there.root), word)
     return _Own(own, word)
