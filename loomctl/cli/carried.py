@@ -33,8 +33,7 @@ def carried(space: Workspace, named: str | None) -> Iterator[bool]:
         return
     from loomctl.handoff import share
 
-    share.bring(space, run_id, code=False)
-    yield True
+    yield share.bring(space, run_id, code=False).commit != ""  # else its state alone says that machines share it
     try:
         share.send(space, run_id)
     except LoomError as error:
@@ -48,12 +47,15 @@ def brought(space: Workspace, named: str | None) -> bool:
     if run_id is not None and not run_notes.is_known(run_id, space.store.folder):
         from loomctl.handoff import share
 
-        share.bring(space, run_id, code=False)
+        return share.bring(space, run_id, code=False).commit != ""
     return run_id is not None
 
 
 def _shared(space: Workspace, named: str | None) -> str | None:
-    """Give the run that is named, if its state says that machines share it; one that never was here, by their queue."""
+    """Give the run that is named, if its state says that machines share it; one that never was here, by their queue.
+
+    One that is not named is only meant where this machine took it up.
+    """
     try:
         run_id = find.find(space, named).run_id
         state = {} if run_id is None else space.store.read_state(run_id)
@@ -63,6 +65,8 @@ def _shared(space: Workspace, named: str | None) -> str | None:
 
             found = commands.opened(os.environ[QUEUE]).queue.find(named)
             return found[0].run_id if len(found) == 1 else None
+        return None
+    if named is None and run_id is not None and not run_notes.is_known(run_id, space.store.folder):
         return None
     is_shared = as_object(state.get(driving.FLEET)).get("shared") is True and not state.get("saved_from")
     return run_id if is_shared else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -167,3 +168,23 @@ def test_nothing_is_removed_that_somebody_else_made(laptop: Machine, run_id: str
     assert (place / "mine").exists()
     assert outside.exists()
     assert own.exists()
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_run_that_came_with_a_repository_and_calls_itself_shared_is_a_strangers(
+    laptop: Machine, server: Path, tmp_path: Path, is_named: bool
+) -> None:
+    """Nobody decides of it before they took it up, and nothing of it is sent (D23)."""
+    laptop.workflow(phases={"build": {"steps": [{"id": "ask", "kind": "human", "prompt": "Good?"}]}}, name="gated")
+    run_id = laptop.begin(workflow="gated").run.run_id
+    folder = laptop.folder(run_id)
+    fleet = {"priority": 5, "after": [], "host": "claude-code", "shared": True, "added_at": "2026-01-01T00:00:00Z"}
+    (folder / "state.json").write_text(json.dumps({**laptop.state_of(folder), "fleet": fleet}))
+    (laptop.store / ".gitignore").unlink(missing_ok=True)
+    git(laptop.root, "add", "--force", str(folder), ".loom/workflows")
+    git(laptop.root, "commit", "-q", "-m", "A run")
+    git(laptop.root, "push", "-q", "origin", "HEAD:refs/heads/main")
+    victim = Machine(tmp_path / "victim", server)
+    words = ("approve", *([run_id] if is_named else []), "--json")
+    assert victim.loomctl(*words, session=None).ends(3).json["error"]["code"] == "NOT_KNOWN_HERE"
+    assert "refs/loom/" not in git(server, "for-each-ref")
