@@ -171,10 +171,13 @@ def _sent(space: Workspace, rows: Sequence[Row]) -> list[Row]:
     """Send what is this machine's alone, which no other could drive; gives the rows as they are then."""
     found = []
     for row in rows:
-        if row.state in OVER or as_object(space.store.read_state(row.run_id)[runs.KEY]).get("shared"):
+        if as_object(space.store.read_state(row.run_id)[runs.KEY]).get("shared"):
             found.append(row)
             continue
         if not run_notes.is_known(row.run_id, space.store.folder):  # it came with the project, and is nobody's here
+            continue
+        if row.state in OVER:
+            found.append(row)
             continue
         state = runs.mark(space, row.run_id, shared=True)
         commit = share.send(space, row.run_id)

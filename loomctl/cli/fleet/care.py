@@ -48,17 +48,6 @@ def clean(dry_run: bool, queue: str | None, as_json: bool) -> int:
     return EXIT_OK
 
 
-@fleet_command.command(hidden=True)
-@queue_option
-def look(queue: str | None) -> int:
-    """Look once at the remote for what waits."""
-    from loomctl.fleet import mend
-
-    fleet = opened(queue)
-    mend.look_there(fleet.space, fleet.queue)
-    return EXIT_OK
-
-
 @fleet_command.command()
 @click.option("--dry-run", is_flag=True, help="Say what differs; mend nothing.")
 @queue_option

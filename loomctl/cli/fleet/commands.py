@@ -254,6 +254,17 @@ def work(
         return worker.work()
 
 
+@fleet_command.command(hidden=True)
+@queue_option
+def look(queue: str | None) -> int:
+    """Look once at the remote for what waits."""
+    from loomctl.fleet import mend
+
+    fleet = opened(queue)
+    mend.look_there(fleet.space, fleet.queue)
+    return EXIT_OK
+
+
 def limit() -> float:
     """Give after how many seconds without a sign a worker counts as dead. Raises BAD_LIMIT."""
     from loomctl.fleet.model import LIMIT
