@@ -14,7 +14,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 _BESIDE = re.compile(r"\]\((?![a-z]+:|#)")
 
 
-class ReadmeHook(MetadataHookInterface):  # type: ignore[misc]  # hatchling has no types
+class ReadmeHook(MetadataHookInterface):
     """Sets `readme`."""
 
     def update(self, metadata: dict[str, Any]) -> None:

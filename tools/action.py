@@ -92,7 +92,7 @@ def fenced(text: str, language: str = "text") -> str:
 
 def shown(path: str) -> str:
     """Give a path as code in a line of Markdown, whatever characters it has."""
-    return "`" + re.sub(r"[`\n\r|<>&]", "_", path) + "`"
+    return "`" + re.sub(r"[`\n\r|<>&]", "_", path.encode("utf-8", "backslashreplace").decode()) + "`"
 
 
 def markdown(findings: list[Finding], log: Said | None) -> str:
@@ -166,12 +166,15 @@ def tell(text: str) -> None:
             print(f"Loom: not commented, but written to the summary: {' '.join(why)[:300]}")
         else:
             return
-    with open(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull, "a", encoding="utf-8") as summary:
+    with open(
+        os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull, "a", encoding="utf-8", errors="backslashreplace"
+    ) as summary:
         summary.write(text)
 
 
 def main() -> int:
     """Look at the workflows, tell what was found, and give 1 if something is wrong."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     findings = [examine(path, os.environ.get("LOOM_OUTCOMES", "")) for path in chosen(os.environ["LOOM_WORKFLOWS"])]
     log = loomctl("prove", "--log", "--all") if glob.glob(".loom/runs/*/state.json") else None
     stop = secrets.token_hex(16)  # what follows is a stranger's text: no line of it is a command to the runner

@@ -27,6 +27,7 @@ VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 PLACES = {
     "loomctl/kit/package.py": '__version__ = "{}"',
     "bin/loomctl": "version={} #",
+    "docs/how-to/check-workflows-in-ci.md": "rev: v{}\n",
     **dict.fromkeys(
         (
             ".claude-plugin/plugin.json",

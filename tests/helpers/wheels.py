@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,12 @@ def build(folder: Path) -> Path:
 
 
 def with_packages(dist: Path, folder: Path) -> Path:
-    """Fetch all that Loom and its extras need with the user's own settings; gives a folder to install from by name."""
+    """Fetch what Loom, its extras and its building need, as pip is set up here; gives a folder to install from."""
     words = ["download", "--quiet", "--only-binary", ":all:", "--find-links", str(dist), "--dest", str(folder)]
-    return _ran([sys.executable, "-m", "pip", *words, "loomctl[fleet]"], folder)
+    _ran([sys.executable, "-m", "pip", *words, "loomctl[fleet]", "hatchling"], folder)
+    for archive in dist.glob("*.tar.gz"):
+        shutil.copy(archive, folder)
+    return folder
 
 
 def _ran(command: list[str], folder: Path) -> Path:

@@ -98,6 +98,12 @@ def test_pip_installs_all_of_it_and_takes_it_away(newcomer: Newcomer) -> None:
     assert newcomer.left() <= KEPT
 
 
+def test_the_source_archive_installs_alike(newcomer: Newcomer) -> None:
+    newcomer.run(sys.executable, "-m", "venv", str(newcomer.venv)).ends()
+    newcomer.run("pip", "install", "--quiet", "--no-binary", "loomctl", "loomctl").ends()
+    assert "survived" in newcomer.run("loomctl", "demo").ends().stdout
+
+
 def test_uv_runs_it_without_installing_it(newcomer: Newcomer) -> None:
     uv = shutil.which("uv", path=str(Path(sys.executable).parent))
     assert uv is not None

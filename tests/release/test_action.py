@@ -185,6 +185,14 @@ def test_a_strangers_workflow_is_data(job: Job) -> None:
 
 
 @pytest.mark.slow
+def test_a_name_that_is_no_text_is_shown_all_the_same(job: Job) -> None:
+    name = os.fsencode(str(job.shop / ".loom/workflows")) + b"/b\xff.yaml"
+    Path(os.fsdecode(name)).write_text("id: b\nextends: core\n")
+    ended = job.run()
+    assert "Traceback" not in ended.stderr
+    assert "udcff" in (job.summary or job.comments[-1][-1])
+
+
 def test_a_changed_log_fails_the_job(job: Job, home: Path) -> None:
     git(job.shop, "init", "--quiet")
     environ = {**os.environ, "HOME": str(home), "LOOM_PYTHON": PYTHON}

@@ -176,8 +176,9 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.slow
 def test_the_repository_has_one_name_which_one_command_sets(clone: Path) -> None:
     """The command is that of CONTRIBUTING.md."""
-    assert names(clone) == {"OWNER"}
+    (name,) = names(clone)
     text = (clone / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^git grep -lE .*$", text, re.MULTILINE)
-    subprocess.run(["bash", "-c", command.replace("NAME", "acme")], cwd=clone, check=True)
+    subprocess.run(["bash", "-c", command.replace("OWNER", name).replace("NAME", "acme")], cwd=clone, check=True)
     assert names(clone) == {"acme"}
+    assert not git(clone, "ls-files", "--others")

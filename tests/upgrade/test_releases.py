@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from loomctl import __version__
 from loomctl.runs.model.state import SCHEMA_VERSION
+from tests.helpers.repositories import git
+from tests.helpers.scenes import CHECKOUT
 from tests.upgrade.recorded import RELEASES, Place, changed, of_each_run, release
 
 ANSWER = "It is made, and the tests pass."
@@ -38,6 +41,12 @@ READING = (
     ("prove", "--log"),
     ("report", "--json"),
 )
+
+
+def test_each_release_that_was_made_is_recorded() -> None:
+    """The one that is made just now comes after its tag."""
+    made = {tag[1:] for tag in git(CHECKOUT, "tag", "--list", "v*.*.*").splitlines()}
+    assert made - {__version__} <= set(RELEASES)
 
 
 @pytest.fixture
