@@ -69,12 +69,12 @@ def _code(desk: Desk, run_id: str, theirs: str, *, is_new: bool) -> Sequence[str
     worktrees.clear_cut_off(space, run_id, place)
     stands = known != "" and os.path.isdir(place)
     if stands:
-        worktrees.refuse_submodules(place)
         if not is_new and here is not None and repo.is_ancestor(theirs, here):
             return ()
         unsaved = _save(space, run_id, place)
         if repo.commit_of(work.WORK + run_id) == theirs:
             return ()
+        worktrees.refuse_submodules(place)
 
     def clear() -> None:
         if stands:

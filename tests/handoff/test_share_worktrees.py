@@ -224,6 +224,7 @@ def test_a_worktree_with_submodules_is_not_replaced(
     git(library, "commit", "-q", "--allow-empty", "-m", "First")
     git(place, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     (place / "lib" / "mine").write_text("nowhere else")
+    share.bring(laptop.space(), run_id)  # the machine that has them goes on
     went_on(desktop, away, run_id)
     with pytest.raises(LoomError, match="submodules"):
         share.bring(laptop.space(), run_id)
