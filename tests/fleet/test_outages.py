@@ -161,6 +161,7 @@ def test_a_queue_that_was_dropped_under_its_workers_is_made_anew(make: Make) -> 
     until(lambda: said(fleet, "loomctl fleet init"))
     fleet.fleet("status", code=8)
     fleet.fleet("rebuild")
+    until(lambda: (fleet.notes / held.run_id / "starts").read_text().count("\n") == 2)  # it lost the run, and took it
     held.ends(2)
     assert "relation" not in (fleet.root / "workers.log").read_text("utf-8")
 
