@@ -213,6 +213,8 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
         build(tree, Path(out))
         for path in sorted(Path(out).iterdir()):
             said += f"{path.stat().st_size:>9,}  {path.name}\n"
+        if "/OWNER/" in (tree / "SECURITY.md").read_text("utf-8"):
+            said += "The project's address still is OWNER's: CONTRIBUTING.md says how to name it, before you publish.\n"
         if dry:
             return f"{said}Nothing was changed: this was --dry-run."
         put(Path(out), folder / "dist")
@@ -223,8 +225,6 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
         except BaseException:
             git(folder, "tag", "--delete", tag)
             raise
-    if "/OWNER/" in (folder / "SECURITY.md").read_text("utf-8"):
-        said += "The project's address still is OWNER's: CONTRIBUTING.md says how to name it, before you publish.\n"
     return f"{said}Made {tag} in dist/. To publish it: git push --atomic origin HEAD {tag}"
 
 

@@ -39,7 +39,7 @@ OLDEST = 140000  # of a server: PostgreSQL 14
 _ADDRESS = re.compile(  # of libpq's addresses those in which no part of a password can be taken for another part
     r"postgres(?:ql)?://(?:[^@/?]*@)?(?P<hosts>[^@/?]*)(?:/[^@?]*)?(?:\?[^@]*)?"
 )
-_HOST = re.compile(r"(?:[\w.%-]*|\[[0-9a-fA-F.:%]+\])(?::\d+)?")
+_HOST = re.compile(r"(?:[\w.%-]*|\[[\w.:%]+\])(?::\d+)?")
 _WHERE = "the queue's address"
 _AGAIN = "loomctl fleet status # once the server answers at that address"
 _KEY = 7_010_662_157_314_021_234  # of the advisory lock, for this use alone

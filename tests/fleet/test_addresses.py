@@ -17,7 +17,7 @@ UNREADABLE = [
 ]  # fmt: skip
 READABLE = [
     "postgresql://", "postgres://db.example.org", "postgresql://loom:hun%40ter2@127.0.0.1:1/loom?connect_timeout=1",
-    "postgresql:///loom?host=/nowhere&password=hunter2", "postgresql://loom@[::1]:1,127.0.0.1:1/loom",
+    "postgresql:///loom?host=/nowhere&password=hunter2", "postgresql://loom@[fe80::1%25lo]:1/loom", "postgresql://loom@[::1]:1,127.0.0.1:1/loom",
     "postgresql://%2Fnowhere/loom?user=loom", "postgresql://loom:hunter2@nowhere.invalid/loom",
 ]  # fmt: skip
 
