@@ -52,8 +52,9 @@ class Sharing:
     def let_be(self) -> None:
         """End what is under way: what was sent before stands."""
         if self.pid:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            for end in (os.killpg, os.kill):  # it leads no group in its first moment
+                with suppress(ProcessLookupError):
+                    end(self.pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
             self._close("-it was cut off")

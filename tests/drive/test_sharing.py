@@ -39,3 +39,21 @@ def test_a_signal_while_its_end_is_sent_lets_that_be_and_raises_nothing(
         signal.signal(signal.SIGALRM, before)
     assert len(signals) == 2
     assert shared.trouble == "it was cut off"
+
+
+@pytest.mark.slow
+def test_what_has_just_begun_is_let_be_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it leads a group of its own nobody could end it by that, and whoever waited for it did so to its end."""
+    went_on = tmp_path / "went on"
+
+    def slowly() -> None:
+        time.sleep(2)
+        went_on.touch()
+
+    monkeypatch.setattr("os.setsid", slowly)
+    monkeypatch.setattr(sharing, "_sent", lambda *_: "+")
+    shared = Sharing(Scene(tmp_path).space(), "a-run", None)
+    shared.send(1)
+    shared.let_be()
+    assert not went_on.exists()
+    assert shared.trouble == "it was cut off"
