@@ -82,7 +82,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or run.state["status"] in OVER:
-        return Stopped()
+        return Stopped(line=_rests(run) if entry is None and turn.driven else "")
     step = place.step
     if frozen_plan.is_human(step):
         from loomctl.flow import gate_texts  # they are told at the end of every turn of Loom's
@@ -125,6 +125,17 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     if message.strip() and verdict != turn_ends.NOTHING:
         stages.write_candidate(run.folder, turn.told or entry["stage"], message)
     return _left_open(space, run, entry, verdict, message, reading)
+
+
+def _rests(run: Run) -> str:
+    """Say at the end of a turn of Loom's that nothing is left to do, or that its user has to decide."""
+    if run.state["status"] == "completed":
+        return f"Loom: {run.handle} is completed."
+    if run.state["status"] != "awaiting_feedback" or not run.state["pending_approvals"]:
+        return ""
+    from loomctl.flow import gate_texts  # most stops are at no gate
+
+    return f"Loom: {gate_texts.line(run)}"
 
 
 def _answered(

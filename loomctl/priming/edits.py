@@ -30,6 +30,7 @@ MOST = 9500
 _MARK = "Loom slip "  # as priming.slip has it; that brings the packing along
 _SEAL = 2 + len(_MARK) + 16
 _WHOLE = ("full", "diff")  # as priming.due has it
+_TICK = "[ ]", "[x]"
 _MOST_SLIPS = 16  # that an artifact's content is put together from; then the next priming gives it whole
 _INTRODUCTION = (
     "Loom: these files changed since you were given them; this replaces what stands above. Code "
@@ -48,7 +49,7 @@ class Edit(NamedTuple):
     """One artifact that is not as it was given.
 
     said: the line that tells of it; diff: empty where that line has to do; known: what is noted of it from now on;
-    text: its new content, None where there is none to be had.
+    text: its new content, None where there is none to be had; ticks: boxes were ticked, and nothing else changed.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Edit(NamedTuple):
     base: str
     known: dict[str, Any]
     text: str | None = None
+    ticks: bool = False
 
 
 def notice(space: Workspace, *, own: Collection[str] = (), unasked: bool = False) -> Notice:
@@ -159,6 +161,7 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
         str(known.get("sha256"))[:8],
         {**after, "sha256": sha256},
         text,
+        base is not None and base.replace(*_TICK) == text.replace(*_TICK),
     )
 
 
@@ -199,8 +202,10 @@ def _told(
         told[edit.name] = known
     if not text:
         return Notice("", ""), told
-    names = ", ".join(edit.path for edit in unheard[:5]) + (f" and {len(unheard) - 5} more" if unheard[5:] else "")
-    return Notice(f"{text}\n\n{_MARK}{mark}", f"{names} changed; Loom told the assistant."), told
+    named = [edit.path for edit in unheard if not edit.ticks]  # each task that ends ticks a box: that is no news
+    names = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if named[5:] else "")
+    line = f"{names} changed; Loom told the assistant." if names else ""
+    return Notice(f"{text}\n\n{_MARK}{mark}", line), told
 
 
 def _kept(space: Workspace, text: str) -> str:

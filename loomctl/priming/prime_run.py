@@ -104,16 +104,15 @@ def prime(
     composed, entries, counts = _compose(
         space, run, event, entries, pieces, has, budget, may_write=may_write, force=force
     )
+    names = run.handle, masked_line(visits.place_line(run.state), 120)
     if composed is None:
-        return Slip("", run.run_id, event.name, (), entries, reader.warnings, budget.limit, 0, handle=run.handle)
+        return Slip("", run.run_id, event.name, (), entries, reader.warnings, budget.limit, 0, None, *names)
     epoch = space.local.primed(space.caller.session_id)["epoch"]
     whole = "\0".join(composed.texts)
     slip_id = slip.short_id(digests.of_text(f"{space.caller.session_id}\0{epoch}\0{whole}"))
     parts = slip.seal_parts(composed.texts, slip_id)
     used = sum(budget.measure(part) for part in parts)
-    return Slip(
-        slip_id, run.run_id, event.name, parts, entries, reader.warnings, budget.limit, used, counts, run.handle
-    )
+    return Slip(slip_id, run.run_id, event.name, parts, entries, reader.warnings, budget.limit, used, counts, *names)
 
 
 def in_memory(space: Workspace, run: Run) -> Mapping[str, Entry]:
@@ -322,13 +321,14 @@ def _three_ways(run: Run, entry: Entry) -> str:
 
 
 def one_line_for_people(made: Slip) -> str:
-    """Say what a priming gave: `Loom: run X, 5 artifacts, 9.1k characters`."""
+    """Say where a run stands and what a priming gave: `Loom: run X, task 2 of 3, 5 artifacts, 9.1k characters`."""
     count, length = len(made.loaded), len(made.text)  # whatever the budget is measured in
     size = f"{length / 1000:.1f}k" if length >= 1000 else str(length)
-    parts = [f"Loom: run {made.handle}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
+    head = ", ".join(filter(None, (f"Loom: run {made.handle}", made.at)))
+    parts = [f"{head}, {count} artifact{'' if count == 1 else 's'}, {size} characters"]
     if not made.loaded:
         unchanged = f"nothing to reload, {len(made.fresh)} unchanged" if made.fresh else "nothing loaded"
-        parts = [f"Loom: run {made.handle}, {unchanged}"]
+        parts = [f"{head}, {unchanged}"]
     for said, entries in (
         ("in its memory", [entry for entry in made.entries if entry.reason == "memory"]),
         ("as a diff", [entry for entry in made.loaded if entry.form == "diff"]),

@@ -223,9 +223,7 @@ def survived(space: Workspace) -> str:
     from loomctl.kit.text.secrets import masked_line
     from loomctl.runs.model.state import handle
 
-    task = visits.task_line(visits.task(state)).partition(":")[0]
-    at = task or masked_line(str(state.get("current_step") or ""), 120)
-    told = ", ".join(filter(None, (handle(state), at)))
+    told = ", ".join(filter(None, (handle(state), masked_line(visits.place_line(state), 120))))
     return f"Loom: {told}. {receipt.survived}."
 
 

@@ -66,7 +66,7 @@ class Slip(NamedTuple):
 
     id: empty where nothing was due; parts: exactly what the conversation gets, each of them in an output of its own;
     used: in the budget's measure; history: what it tells of the run's tool steps (`prime_run.tool_history`), None
-    where it tells none.
+    where it tells none; at: where the run stands, for people.
     """
 
     id: str
@@ -79,6 +79,7 @@ class Slip(NamedTuple):
     used: int
     history: Mapping[str, int] | None = None
     handle: str = ""
+    at: str = ""
 
     @property
     def text(self) -> str:

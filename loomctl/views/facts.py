@@ -450,12 +450,14 @@ def _at_lines(text: str, limit: int, *, is_log: bool) -> str:
 
 
 def phases(run: Run) -> list[dict[str, Any]]:
-    """Give the plan's phases with their steps, and how each phase stands."""
+    """Give the plan's phases with their steps, and how each phase stands; what Loom does itself is no step here."""
     steps: dict[str, list[dict[str, Any]]] = {}
     parallel = ""
     for place in frozen_plan.with_branches(run.plan):
         inner = bool(parallel) and place.key.startswith(f"{parallel}.")
         parallel = place.key if place.step.get("parallel") else parallel
+        if place.step.get("engine"):
+            continue
         told = {"key": place.key, "name": text(place.step.get("name")), "inner": inner}
         steps.setdefault(str(place.phase["id"]), []).append(told)
     known = as_object(run.state.get("phases"))

@@ -61,7 +61,7 @@ def test_the_run_stands_where_it_is_told_or_where_outcomes_lead(cli: Cli, scene:
     document: dict[str, Any] = json.loads(ended.stdout)
     assert document["text"] == cli("simulate", "tiny", "--event", "compact").stdout
     assert document["size"]["utf8_bytes"] == len(document["text"].encode())
-    assert document["line"].startswith(f"Loom: run {document['slip']['handle']}, 2 artifacts")
+    assert document["line"].startswith(f"Loom: run {document['slip']['handle']}, frame/ask, 2 artifacts")
     assert {one["id"]: one["form"] for one in document["slip"]["artifacts"]} == {
         "spec": "full",
         "notes": "full",

@@ -363,6 +363,21 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
     assert [one["by"] for one in scene.state["approvals"]] == ["Ada", "Bea"]
 
 
+@pytest.mark.parametrize("kind", ["step", "phase"])
+def test_a_turn_of_looms_ends_with_what_the_user_has_to_decide_or_with_the_runs_end(scene: Scene, kind: str) -> None:
+    """What the assistant is told of it a host may fold away."""
+    gated(scene, kind)
+    for driven in (True, False):
+        stopped = stop(scene, "I wait for you.", told="001-one.a@1", driven=driven)
+        asked = f"Loom: The run waits for the user: {{}}. The user decides: loomctl approve {scene.handle}"
+        question = scene.state["pending_approvals"][0]["reason"]
+        assert (stopped.block, stopped.line) == ("", asked.format(question) if driven else "")
+    decide(scene, "approve")
+    done(scene)
+    stopped = [stop(scene, "All done.", told="002-two.b@1", driven=driven).line for driven in (True, False)]
+    assert stopped == [f"Loom: {scene.handle} is completed.", ""]
+
+
 @each("way", ["undo", "resume and undo", "rewind", "far"])
 def test_why_a_result_was_refused_stands_in_the_step_that_is_opened_again(scene: Scene, way: str) -> None:
     """As the user's words, masked, until the step ends; `show STAGE` has them too."""

@@ -84,7 +84,7 @@ def test_a_bound_session_is_primed_recorded_and_told(begun: Scene) -> None:
     assert SENTENCE in answer.context
     assert answer.context.splitlines()[-1] == f"Loom slip {slip_id}"
     assert utf16_units(answer.context) <= 9500
-    assert answer.message.startswith(f"Loom: run {begun.handle}, 1 artifact, ")
+    assert answer.message.startswith(f"Loom: run {begun.handle}, frame/ask, 1 artifact, ")
     assert answer.json["hookSpecificOutput"]["hookEventName"] == "SessionStart"
     assert begun.state["sessions"]["session_history"][0]["resumes"] == 1
     assert begun.event_names()[-2:] == ["session.resumed", "context.primed"]
@@ -101,7 +101,7 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     file.hook_text(first.context)
     file.prompt("hello")
     again = start(begun, "resume", transcript_path=str(file.path))
-    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}, nothing to reload, 1 unchanged")
+    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}, frame/ask, nothing to reload, 1 unchanged")
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context

@@ -248,6 +248,19 @@ def test_a_damaged_note_troubles_nobody(given: Scene) -> None:
         assert told(given) == NOTHING
 
 
+def test_a_ticked_box_is_told_to_the_assistant_alone(given: Scene) -> None:
+    """Each task that ends ticks one; its user hears of what else changes."""
+    tasks = SPEC + "- [ ] One\n- [ ] Two\n"
+    given.write("spec.md", tasks)
+    told(given)
+    ticked = tasks.replace("[ ] One", "[x] One")
+    given.write("spec.md", ticked)
+    notice = told(given)
+    assert ([applied(tasks, diff) for diff in diffs(notice)], notice.line) == ([ticked], "")
+    given.write("spec.md", ticked.replace("[ ] Two", "[x] 2"))
+    assert told(given).line == "spec.md changed; Loom told the assistant."
+
+
 def test_a_name_with_a_line_end_is_not_watched(scene: Scene) -> None:
     scene.write("a\n+b.md", "x\n")
     scene.write("spec.md", SPEC)

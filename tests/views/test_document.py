@@ -127,6 +127,7 @@ def test_the_report_counts_steps_as_the_status_line_does(scene: Scene) -> None:
     report = gathered(scene)
     assert (report["progress"], codes(report)) == ({"done": 0, "steps": 1}, [])
     assert len(report["stages"]) == 1
+    assert [step["key"] for step in report["phases"][0]["steps"]] == ["build/one"]
 
 
 def broken_state(folder: Path) -> None:

@@ -109,6 +109,12 @@ def current_step(state: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (str(state.get("current_step") or ""), task_line(task(state)))))
 
 
+def place_line(state: Mapping[str, Any]) -> str:
+    """Say to a user in a few words where a run stands: its task, else its step, and whether it waits for them."""
+    at = task_line(task(state)).partition(":")[0] or str(state.get("current_step") or "")
+    return f"{at} waits for you".lstrip() if state.get("pending_approvals") else at
+
+
 def with_task(entry: Mapping[str, Any]) -> str:
     """Name the step of a visit, and its task if it has one: `build/implement, task 4 of 12: …`."""
     return ", ".join(filter(None, (str(entry["step_id"]), task_line(task_of(entry)))))
