@@ -39,6 +39,7 @@ LINES = {
     "run.pause_asked": "[once {stage} has ended|no more]",
     "run.awaiting_feedback": "{stage}",
     "run.feedback_given": "{stage}",
+    "run.completed": "[{large} kept apart]{artifact_count:-}",
     "run.failed": "{failure_reason}",
     "run.cancelled": "{before}",
     "run.rewound": "to {to}[; undone: {undone:,}][; removed: {gone:,}][; context kept of: {context_left:,}]",
@@ -295,7 +296,13 @@ def _turn(of: Mapping[str, Any]) -> dict[str, Any]:
     return {"spent": f"{about}{cost:.2f} USD" if isinstance(cost, (int, float)) and cost else ""}
 
 
+def _large(of: Mapping[str, Any]) -> dict[str, Any]:
+    count = of.get("artifact_count")
+    return {"large": counted(count, "large value") if type(count) is int and count else ""}
+
+
 _DERIVED: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "run.completed": _large,
     "stage.completed": _completed,
     "stage.undone": lambda of: {
         "phases": [f"{name} ({_word(how).replace('_', ' ')})" for name, how in as_object(of.get("phases")).items()]

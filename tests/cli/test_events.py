@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[Json, str]] = {
         },
         "w work item 7: “add it” (plan of 1 file)",
     ),
+    "run.completed": ({"artifact_count": 2}, "2 large values kept apart"),
     "phase.started": ({"phase": "build", "before": "frame"}, "frame → build"),
     "stage.completed": (
         {
