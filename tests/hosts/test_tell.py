@@ -56,6 +56,10 @@ def prompted(scene: Scene, file: TranscriptFile) -> str:
 
 
 def stopped(scene: Scene, file: TranscriptFile, **more: Any) -> str:
+    """End a turn, of which the host has written all down; gives why it goes on."""
+    if file.path.exists():
+        file.add({"type": "user", "promptId": "p1", "message": {"role": "user", "content": "go on"}})
+        file.says("For now.")
     told: Json = {"transcript_path": str(file.path), "last_assistant_message": "For now.", "prompt_id": "p1", **more}
     ended = launch(scene, "stop", told)[1]
     return str(ended.json.get("reason", "")) if ended.stdout else ""
