@@ -52,7 +52,7 @@ class Sharing:
     def let_be(self) -> None:
         """End what is under way: what was sent before stands."""
         if self.pid:
-            for end in (os.killpg, os.kill):  # it leads no group in its first moment
+            for end in (os.kill, os.killpg):  # it leads no group in its first moment
                 with suppress(ProcessLookupError):
                     end(self.pid, signal.SIGKILL)
             with suppress(ChildProcessError):

@@ -44,14 +44,15 @@ STANDING = "This is where the branches are. Start a subagent only for an open on
 ENDING = "`loomctl next` shows where the branches are, and the next step once they have ended."
 
 
-def line(run: Run) -> str:
+def line(run: Run, *, to_user: bool = False) -> str:
     """Say in one line what a run waits for, and by which command its user answers."""
     found = gates.open_human(run.state, run.plan)
+    whom, who = ("you", "You decide") if to_user else ("the user", "The user decides")
     if found is None:
-        return f"The run waits for the user: {question(run)}. The user decides: {_by(run)}"
+        return f"The run waits for {whom}: {question(run)}. {who}: {_by(run)}"
     verb = "choose LABEL" if gates.choices(found[1].step) else "approve"
     at = masked_line(found[1].key, 120)
-    return f"The run waits for the user at {at}: {question(run)}. The user decides: loomctl {verb} {run.handle}"
+    return f"The run waits for {whom} at {at}: {question(run)}. {who}: loomctl {verb} {run.handle}"
 
 
 def question(run: Run) -> str:
@@ -179,13 +180,13 @@ def how(record: Mapping[str, Any]) -> str:
 # ---- Where a run stands after a verb.
 
 
-def say_move(run: Run, move: Move, *, is_new: bool) -> str:
+def say_move(run: Run, move: Move, *, is_new: bool, to_user: bool = False) -> str:
     """Say in one line where a run stands after a verb, and by which way it came there where that is new."""
     state = run.state
     if visits.is_branch(state):
         return _say_branch(run, move)
     if move.kind == "approval":
-        return line(run)
+        return line(run, to_user=to_user)
     if move.kind == "completed":
         return "The run is completed."
     if move.kind == "cancelled":

@@ -67,7 +67,7 @@ class Stopped(NamedTuple):
 
     block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
     waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent, or whose
-    evidence only `loomctl done` can look at.
+    evidence only `loomctl done` can look at; rests: how a run ended or was paused that is told so, which is said once.
     """
 
     block: str = ""
@@ -75,6 +75,7 @@ class Stopped(NamedTuple):
     asked: bool = False
     waits: bool = False
     stage: str = ""
+    rests: str = ""
 
 
 def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
@@ -82,13 +83,13 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or run.state["status"] in OVER:
-        return Stopped(line=_rests(run) if entry is None and turn.driven else "")
+        return _rested(run) if entry is None and turn.driven else Stopped()
     step = place.step
     if frozen_plan.is_human(step):
         from loomctl.flow import gate_texts  # they are told at the end of every turn of Loom's
 
         waits_here = run.state["status"] == "awaiting_feedback" and turn.driven
-        return Stopped(line=f"Loom: {gate_texts.line(run)}" if waits_here else "", waits=waits_here)
+        return Stopped(line=f"Loom: {gate_texts.line(run, to_user=True)}" if waits_here else "", waits=waits_here)
     waits = _at_untrusted(space, run, turn)
     if waits is not None:
         return waits
@@ -127,15 +128,18 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     return _left_open(space, run, entry, verdict, message, reading)
 
 
-def _rests(run: Run) -> str:
-    """Say at the end of a turn of Loom's that nothing is left to do, or that its user has to decide."""
-    if run.state["status"] == "completed":
-        return f"Loom: {run.handle} is completed."
-    if run.state["status"] != "awaiting_feedback" or not run.state["pending_approvals"]:
-        return ""
-    from loomctl.flow import gate_texts  # most stops are at no gate
+def _rested(run: Run) -> Stopped:
+    """Say at the end of a turn of Loom's that its user has to decide, or that nothing is left to do."""
+    from loomctl.flow import gate_texts, route  # most stops leave a step open
 
-    return f"Loom: {gate_texts.line(run)}"
+    status = run.state["status"]
+    if status == "awaiting_feedback" and run.state["pending_approvals"]:
+        return Stopped(line=f"Loom: {gate_texts.line(run, to_user=True)}")
+    if status not in ("completed", "failed", "paused") or not run.state["steps"]:
+        return Stopped()
+    last = run.state["steps"][-1]
+    said = gate_texts.say_move(run, route.Move(status), is_new=False)
+    return Stopped(line=f"Loom: {said}", rests=f"{status} {last.get('completed_at')}")
 
 
 def _answered(
@@ -282,7 +286,8 @@ def closed_without_message(space: Workspace, run: Run) -> str:
             return state, []
         result = settle.rest_here(space, run, ended.state)
         opened.append(result)
-        now = gate_texts.say_move(run._replace(state=result.state), result.move, is_new=ended.entry is not None)
+        there = run._replace(state=result.state)
+        now = gate_texts.say_move(there, result.move, is_new=ended.entry is not None, to_user=True)
         said.append(f"Loom: {how} {now}")
         return leases.note_activity(space, result.state), happened + result.happened
 
@@ -369,7 +374,7 @@ def _ended(
             from loomctl.workflows import gates  # most stops end nothing
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
-            now = gate_texts.say_move(run._replace(state=state), result.move, is_new=True)
+            now = gate_texts.say_move(run._replace(state=state), result.move, is_new=True, to_user=True)
             held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks)]
         happened += result.happened
         if handed and turn.blocks_left <= 0:

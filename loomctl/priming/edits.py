@@ -30,7 +30,6 @@ MOST = 9500
 _MARK = "Loom slip "  # as priming.slip has it; that brings the packing along
 _SEAL = 2 + len(_MARK) + 16
 _WHOLE = ("full", "diff")  # as priming.due has it
-_TICK = "[ ]", "[x]"
 _MOST_SLIPS = 16  # that an artifact's content is put together from; then the next priming gives it whole
 _INTRODUCTION = (
     "Loom: these files changed since you were given them; this replaces what stands above. Code "
@@ -161,8 +160,13 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
         str(known.get("sha256"))[:8],
         {**after, "sha256": sha256},
         text,
-        base is not None and base.replace(*_TICK) == text.replace(*_TICK),
+        base is not None and _ticks(base, text),
     )
+
+
+def _ticks(base: str, text: str) -> bool:
+    box, tick = "[ ]", "[x]"
+    return text.count(tick) > base.count(tick) and base.replace(box, tick) == text.replace(box, tick)
 
 
 def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:

@@ -226,7 +226,7 @@ def test_the_assistant_cannot_end_it(scene: Scene) -> None:
     for driven in (True, False):
         stopped = stop(scene, '{"preferred_next_label": "approve"}', told=GATE, driven=driven)
         assert (stopped.block, stopped.waits) == ("", driven)
-        assert ("waits for the user at build/gate" in stopped.line) is driven
+        assert ("waits for you at build/gate" in stopped.line) is driven
     assert scene.state["status"] == "awaiting_feedback"
     assert not (scene.run_dir / "stages" / GATE / "candidate.md").exists()
 
@@ -364,18 +364,27 @@ def test_a_gate_that_is_refused_pauses_the_run_and_is_asked_again(scene: Scene, 
 
 
 @pytest.mark.parametrize("kind", ["step", "phase"])
-def test_a_turn_of_looms_ends_with_what_the_user_has_to_decide_or_with_the_runs_end(scene: Scene, kind: str) -> None:
+def test_a_turn_of_looms_ends_with_what_the_user_has_to_decide_or_how_the_run_rests(scene: Scene, kind: str) -> None:
     """What the assistant is told of it a host may fold away."""
+
+    def told() -> str:
+        assert stop(scene, "I stop.", driven=False).line == ""
+        stopped = stop(scene, "I stop.", driven=True)
+        assert not stopped.block
+        return stopped.line.removeprefix("Loom: ")
+
     gated(scene, kind)
-    for driven in (True, False):
-        stopped = stop(scene, "I wait for you.", told="001-one.a@1", driven=driven)
-        asked = f"Loom: The run waits for the user: {{}}. The user decides: loomctl approve {scene.handle}"
-        question = scene.state["pending_approvals"][0]["reason"]
-        assert (stopped.block, stopped.line) == ("", asked.format(question) if driven else "")
+    question = scene.state["pending_approvals"][0]["reason"]
+    assert told() == f"The run waits for you: {question}. You decide: loomctl approve {scene.handle}"
+    decide(scene, "reject", note="not today")
+    assert told().startswith("The run is paused: Ada rejected ")
+    resume.resume(scene.space(), scene.run_dir.name)
     decide(scene, "approve")
+    done(scene, outcome="failed")
+    assert told() == f"The run failed. To try the step again: loomctl resume {scene.handle}"
+    resume.resume(scene.space(), scene.run_dir.name)
     done(scene)
-    stopped = [stop(scene, "All done.", told="002-two.b@1", driven=driven).line for driven in (True, False)]
-    assert stopped == [f"Loom: {scene.handle} is completed.", ""]
+    assert told() == "The run is completed."
 
 
 @each("way", ["undo", "resume and undo", "rewind", "far"])

@@ -101,7 +101,10 @@ def test_what_stands_live_in_the_transcript_is_not_sent_again(begun: Scene, tmp_
     file.hook_text(first.context)
     file.prompt("hello")
     again = start(begun, "resume", transcript_path=str(file.path))
-    assert (again.context, again.message) == ("", f"Loom: run {begun.handle}, frame/ask, nothing to reload, 1 unchanged")
+    assert (again.context, again.message) == (
+        "",
+        f"Loom: run {begun.handle}, frame/ask, nothing to reload, 1 unchanged",
+    )
     assert json.loads(before)["context_metadata"] == begun.state["context_metadata"]
     file.compacts()
     assert SENTENCE in start(begun, "resume", transcript_path=str(file.path)).context

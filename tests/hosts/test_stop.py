@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow.stop import Stopped
 from loomctl.hosts.protocol import stop, transcript
 from tests.helpers.scenes import Scene, TranscriptFile
-from tests.helpers.verbs import read
+from tests.helpers.verbs import done, read, take_back
 
 COMMAND = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
 DIRECTIVE = '{"outcome": "succeeded"}'
@@ -69,6 +69,19 @@ def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopp
     assert binding is not None
     event: dict[str, Any] = {"prompt_id": "p", "last_assistant_message": message}
     return stop.end_turn(space, space.store.read(binding["run_id"]), binding, event)
+
+
+def test_that_a_run_is_over_is_said_once_each_time(
+    begun: Scene, file: TranscriptFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompted_and_said(file)
+    while begun.state["status"] == "in_progress":
+        done(begun)
+    assert [stops(begun, file).line for _ in range(3)] == ["Loom: The run is completed.", "", ""]
+    take_back(begun)
+    monkeypatch.setattr("loomctl.kit.clock.now", lambda: "2030-01-01T00:00:00Z")
+    done(begun)
+    assert [stops(begun, file).line for _ in range(2)] == ["Loom: The run is completed.", ""]
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +44,21 @@ def test_a_join_never_waits_for_nobody(join: str, outcomes: list[str]) -> None:
     assert found.outcome != S or S in outcomes
     assert found.outcome != F or F in outcomes
     assert set(found.merged) <= set(range(len(outcomes)))
+
+
+AT, TASK = {"current_step": "build/make"}, {"number": 2, "of": 3, "text": "Greet"}
+
+
+@each(
+    ("state", "said"),
+    [
+        ({"status": "completed"}, ""), ({"status": "in_progress", **AT}, "build/make"),
+        ({"status": "awaiting_feedback", **AT}, "build/make waits for you"),
+        ({"status": "awaiting_feedback"}, "waits for you"),
+        ({"status": "paused", **AT, "pending_approvals": [{"id": "a"}]}, "build/make"),
+        ({"status": "in_progress", **AT, "pending_approvals": [{"id": "a", "branch": "one"}]}, "build/make"),
+        ({"status": "in_progress", **AT, "steps": [{"status": "in_progress", "task": TASK}]}, "task 2 of 3"),
+    ],
+)  # fmt: skip
+def test_where_a_run_stands_in_a_few_words(state: dict[str, Any], said: str) -> None:
+    assert visits.place_line({"steps": [], **state}) == said

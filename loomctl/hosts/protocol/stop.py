@@ -35,7 +35,8 @@ class Memory(NamedTuple):
     driven: the prompt ids of turns that Loom drives; prompt_id: of the last that was blocked; blocks: how often in a
     row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
     waits: whether that turn ended with a question to the user, whose next prompt is the answer; stage, nudges: how
-    often the assistant was asked or sent on at a stage in that turn; total: how often in that turn it was blocked.
+    often the assistant was asked or sent on at a stage in that turn; total: how often in that turn it was blocked;
+    rests: how the run ended or was paused that the user was told so last.
     """
 
     driven: tuple[str, ...] = ()
@@ -47,6 +48,7 @@ class Memory(NamedTuple):
     stage: str = ""
     nudges: int = 0
     total: int = 0
+    rests: str = ""
 
 
 def answer(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -135,6 +137,9 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
         blocks_left=blocks_left,
     )
     stopped = stop.stopped(space, run, turn, message)
+    if stopped.rests:
+        _keep(space, memory._replace(rests=stopped.rests))
+        return stopped if stopped.rests != memory.rests else stop.Stopped()
     driven = _with(memory.driven, prompt_id)
     if stopped.block:
         nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
@@ -213,6 +218,7 @@ def _memory(space: Workspace) -> Memory:
         events.text(kept, "stage"),
         _count(kept, "nudges"),
         _count(kept, "total"),
+        events.text(kept, "rests"),
     )
 
 

@@ -112,7 +112,7 @@ def current_step(state: Mapping[str, Any]) -> str:
 def place_line(state: Mapping[str, Any]) -> str:
     """Say to a user in a few words where a run stands: its task, else its step, and whether it waits for them."""
     at = task_line(task(state)).partition(":")[0] or str(state.get("current_step") or "")
-    return f"{at} waits for you".lstrip() if state.get("pending_approvals") else at
+    return f"{at} waits for you".lstrip() if state.get("status") == "awaiting_feedback" else at
 
 
 def with_task(entry: Mapping[str, Any]) -> str:
