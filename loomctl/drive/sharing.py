@@ -26,6 +26,7 @@ class Sharing:
     def __init__(self, space: Workspace, run_id: str, remote: str | None) -> None:
         self._space, self._run_id, self._remote = space, run_id, remote
         self.pid, self._said = 0, -1
+        self._let_be = 0  # how often it was
         self._sent: int | None = None
         self.elsewhere = ""  # why another machine has the run, once that is known
         self.trouble = ""  # of the last sending
@@ -50,7 +51,8 @@ class Sharing:
         return None
 
     def let_be(self) -> None:
-        """End what is under way: what was sent before stands."""
+        """End what is under way, or is just beginning: what was sent before stands."""
+        self._let_be += 1
         if self.pid:
             for end in (os.kill, os.killpg):  # it leads no group in its first moment
                 with suppress(ProcessLookupError):
@@ -60,6 +62,7 @@ class Sharing:
             self._close("-it was cut off")
 
     def _begin(self) -> None:
+        let_be = self._let_be
         self._said, says = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -72,6 +75,8 @@ class Sharing:
             finally:
                 os._exit(0)
         os.close(says)
+        if self._let_be != let_be:  # a signal came before its process was known
+            self.let_be()
 
     def _heard(self, wait: float = 0.0) -> bool:
         """Tell whether no sending is under way, having heard what the last one said."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -57,3 +58,20 @@ def test_what_has_just_begun_is_let_be_at_once(tmp_path: Path, monkeypatch: pyte
     shared.let_be()
     assert not went_on.exists()
     assert shared.trouble == "it was cut off"
+
+
+@pytest.mark.slow
+def test_what_is_just_beginning_is_let_be_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork takes its time: a signal that comes meanwhile is not lost."""
+    shared, fork = Sharing(Scene(tmp_path).space(), "a-run", None), os.fork
+
+    def signalled() -> int:
+        pid = fork()
+        if pid:
+            shared.let_be()
+        return pid
+
+    monkeypatch.setattr("os.fork", signalled)
+    monkeypatch.setattr(sharing, "_sent", lambda *_: str(time.sleep(2)))
+    shared.send(1)
+    assert (shared.pid, shared.trouble) == (0, "it was cut off")
