@@ -61,15 +61,13 @@ def chosen(patterns: str) -> list[str]:
     for line in filter(None, (line.strip() for line in patterns.splitlines())):
         found = set(glob.glob(line.lstrip("!"), recursive=True))
         paths = paths - found if line.startswith("!") else paths | found
-    here = Path.cwd().resolve()
-    return sorted(
-        path
-        for path in paths
-        if path.endswith(ENDINGS)
-        and Path(path).is_file()
-        and Path(path).resolve() == here / os.path.normpath(path)
-        and ".git" not in Path(path).parts
-    )
+    return sorted(path for path in paths if path.endswith(ENDINGS) and is_plain(path))
+
+
+def is_plain(path: str) -> bool:
+    """Tell whether there is a file, and no link on the way to it."""
+    there = Path(path).is_file() and Path(path).resolve() == Path.cwd().resolve() / os.path.normpath(path)
+    return there and ".git" not in Path(path).parts
 
 
 def examine(path: str, outcomes: str) -> Finding:
@@ -77,7 +75,7 @@ def examine(path: str, outcomes: str) -> Finding:
     named = os.path.join(".", path)
     check = loomctl("check", named)
     script = os.path.join(outcomes, Path(path).stem + ".yaml")
-    told = ("--outcomes", script) if outcomes and Path(script).is_file() and not Path(script).is_symlink() else ()
+    told = ("--outcomes", script) if outcomes and is_plain(script) else ()
     play = loomctl("simulate", named, *told) if check.well else Said("not run: the check failed", well=False)
     drawing = loomctl("graph", named) if check.well else Said("", well=False)
     return Finding(path, check, play, drawing.text if drawing.well else "")

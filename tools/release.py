@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FRAGMENTS, CHANGELOG = "changes.d", "CHANGELOG.md"
+FRAGMENTS, CHANGELOG, RECORDED = "changes.d", "CHANGELOG.md", "tests/upgrade/releases"
 VERSION = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
 PLACES = {
     "loomctl/kit/package.py": '__version__ = "{}"',
@@ -98,7 +98,16 @@ def check(folder: Path, version: str) -> None:
     newest = max([current(folder), *tags], key=numbers)
     if numbers(version) < numbers(newest) or version in tags:
         raise Refusal(f"{version} is not newer than {newest}", "name a later one")
-    opened = re.search(r"^## (\S+) \(unreleased\)$", (folder / CHANGELOG).read_text("utf-8"), re.MULTILINE)
+    for tag in tags:
+        if not (folder / RECORDED / tag).is_dir():
+            raise Refusal(f"what {tag} wrote is not recorded", f"python tests/upgrade/make.py {tag} v{tag}")
+    if "/OWNER/" in (folder / "SECURITY.md").read_text("utf-8"):
+        raise Refusal("the project's address is OWNER's", "CONTRIBUTING.md has the command that names it")
+    changelog = (folder / CHANGELOG).read_text("utf-8")
+    if re.search(rf"^## {re.escape(version)} \((?!unreleased)", changelog, re.MULTILINE):
+        way = f"if nobody has it yet: git tag --annotate v{version} --message 'Loom {version}'; else name a later one"
+        raise Refusal(f"{CHANGELOG} has {version} already", way)
+    opened = re.search(r"^## (\S+) \(unreleased\)$", changelog, re.MULTILINE)
     if opened and opened[1] != version:
         raise Refusal(f"{CHANGELOG} has an open section for {opened[1]}", f"scripts/release {opened[1]}")
     if not opened and not fragments(folder):
@@ -213,8 +222,6 @@ def release(folder: Path, version: str, *, dry: bool) -> str:
         build(tree, Path(out))
         for path in sorted(Path(out).iterdir()):
             said += f"{path.stat().st_size:>9,}  {path.name}\n"
-        if "/OWNER/" in (tree / "SECURITY.md").read_text("utf-8"):
-            said += "The project's address still is OWNER's: CONTRIBUTING.md says how to name it, before you publish.\n"
         if dry:
             return f"{said}Nothing was changed: this was --dry-run."
         put(Path(out), folder / "dist")

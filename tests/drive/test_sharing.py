@@ -71,7 +71,11 @@ def test_what_is_just_beginning_is_let_be_too(tmp_path: Path, monkeypatch: pytes
             shared.let_be()
         return pid
 
+    def slowly(*_: Any) -> str:
+        time.sleep(2)
+        return "+"
+
     monkeypatch.setattr("os.fork", signalled)
-    monkeypatch.setattr(sharing, "_sent", lambda *_: str(time.sleep(2)))
+    monkeypatch.setattr(sharing, "_sent", slowly)
     shared.send(1)
     assert (shared.pid, shared.trouble) == (0, "it was cut off")

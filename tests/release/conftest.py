@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from loomctl import __version__
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT
 
@@ -35,7 +37,10 @@ def tools(cache: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a repository that has the files of this checkout as they are, in one commit, whatever was committed."""
+    """Make a repository that has the files of this checkout as they are, in one commit, whatever was committed.
+
+    It is ready for the next release, as this checkout is not at one.
+    """
     folder = tmp_path_factory.mktemp("origin") / "loom"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -45,10 +50,20 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (CHECKOUT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, folder / name)
+    open_again(folder)
     git(folder, "init", "--quiet", "--initial-branch", "main")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "Copy a checkout")
     return folder
+
+
+def open_again(folder: Path) -> None:
+    """Let a checkout be what it was before its version was made, with a name for who has it and one change."""
+    changelog, security = folder / "CHANGELOG.md", folder / "SECURITY.md"
+    dated = re.compile(rf"^(## {re.escape(__version__)}) \(.*\)$", re.MULTILINE)
+    changelog.write_text(dated.sub(r"\1 (unreleased)", changelog.read_text("utf-8")), encoding="utf-8")
+    security.write_text(security.read_text("utf-8").replace("/OWNER/", "/acme/"), encoding="utf-8")
+    (folder / "changes.d/one.md").write_text("- One thing is new.\n", encoding="utf-8")
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def test_each_file_fits_its_schema(tools: Path, shown: Path) -> None:
         "vendor.github-workflows": [*WORKFLOWS.values(), shown],
         "custom.github-workflows-require-timeout": [*WORKFLOWS.values(), shown],
         "vendor.github-actions": [ACTION],
+        "vendor.dependabot": [GITHUB / "dependabot.yml"],
         "vendor.github-issue-forms": FORMS,
         "vendor.github-issue-config": [GITHUB / "ISSUE_TEMPLATE/config.yml"],
     }
@@ -176,9 +177,14 @@ def names(folder: Path) -> set[str]:
 @pytest.mark.slow
 def test_the_repository_has_one_name_which_one_command_sets(clone: Path) -> None:
     """The command is that of CONTRIBUTING.md."""
+    shutil.copy(CHECKOUT / "SECURITY.md", clone)
     (name,) = names(clone)
     text = (clone / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^git grep -lE .*$", text, re.MULTILINE)
-    subprocess.run(["bash", "-c", command.replace("OWNER", name).replace("NAME", "acme")], cwd=clone, check=True)
-    assert names(clone) == {"acme"}
+    longest = "a" * 39  # that the forge takes; lines with it are in style, too
+    subprocess.run(["bash", "-c", command.replace("OWNER", name).replace("NAME", longest)], cwd=clone, check=True)
+    assert names(clone) == {longest}
+    assert f"git clone https://github.com/{longest}/loom loom" in (clone / "README.md").read_text(encoding="utf-8")
     assert not git(clone, "ls-files", "--others")
+    for words in (["check"], ["format", "--check"]):
+        subprocess.run([sys.executable, "-m", "ruff", *words, "."], cwd=clone, check=True)

@@ -16,7 +16,7 @@ import pytest
 from loomctl import __version__
 from tests.helpers.repositories import git
 from tests.helpers.scenes import CHECKOUT
-from tests.release.conftest import cloned
+from tests.release.conftest import cloned, open_again
 from tools import release
 
 FRAGMENT = "- `loomctl graph` draws in red.\n"
@@ -65,7 +65,7 @@ def test_every_place_names_the_version_once() -> None:
 
 @pytest.mark.slow
 def test_one_command_makes_the_open_version_and_the_next(tools: Path, clone: Path) -> None:
-    before = standing(clone)
+    before, fragments = standing(clone), [path.read_text(encoding="utf-8") for path in release.fragments(clone)]
     tried = make(tools, clone, __version__, "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert standing(clone) == before
@@ -75,8 +75,8 @@ def test_one_command_makes_the_open_version_and_the_next(tools: Path, clone: Pat
     assert ended.returncode == 0, ended.stderr
     text = (clone / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(__version__)} \(\d{{4}}-\d\d-\d\d\)$", text, re.MULTILINE)
-    for fragment in release.fragments(CHECKOUT):
-        assert fragment.read_text(encoding="utf-8") in text
+    for fragment in fragments:
+        assert fragment in text
     assert release.fragments(clone) == []
     assert git(clone, "cat-file", "-t", f"v{__version__}") == "tag"
     assert git(clone, "rev-parse", f"v{__version__}^{{commit}}") == git(clone, "rev-parse", "main")
@@ -90,6 +90,9 @@ def test_one_command_makes_the_open_version_and_the_next(tools: Path, clone: Pat
     assert {path.name: path.read_bytes() for path in (clone / "dist").iterdir()} == first
 
     commit(clone, "changes.d/red.md", FRAGMENT)
+    assert f"what {__version__} wrote is not recorded" in make(tools, clone, "9.8.7").stderr
+    (clone / release.RECORDED / __version__).mkdir()
+    commit(clone, f"{release.RECORDED}/{__version__}/release.json", "{}")
     ended = make(tools, clone, "9.8.7")
     assert ended.returncode == 0, ended.stderr
     assert [title.split()[0] for title in sections(clone)] == ["9.8.7", __version__]
@@ -124,6 +127,32 @@ def test_two_builds_of_a_commit_are_byte_for_byte_the_same(tools: Path, released
     one, two = ({path.name: path.read_bytes() for path in (of / "dist").iterdir()} for of in (released, other))
     assert sorted(one) == sorted(two)
     assert [name for name in one if one[name] != two[name]] == []
+
+
+@pytest.mark.slow
+def test_at_a_release_the_tests_of_releases_have_something_to_release(
+    tools: Path, released: Path, tmp_path: Path
+) -> None:
+    """They are run at its commit before it is published, and at each later one until something changes."""
+    folder = cloned(released, tmp_path / "clone")
+    git(folder, "tag", "--delete", f"v{__version__}")
+    refused = make(tools, folder, __version__)
+    assert f"git tag --annotate v{__version__} " in refused.stderr
+    open_again(folder)
+    commit(folder, "changes.d/red.md", FRAGMENT)
+    ended = make(tools, folder, __version__, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow
+def test_the_publisher_takes_what_was_built(released: Path) -> None:
+    """It looks at the metadata before it uploads; a newer form than 2.5 needs a newer publisher than is pinned."""
+    (wheel,) = (released / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        form = packed.read(f"loomctl-{__version__}.dist-info/METADATA").decode().partition("\n")[0]
+    assert form in {f"Metadata-Version: 2.{minor}" for minor in range(6)}
+    pinned = (CHECKOUT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    assert "pypa/gh-action-pypi-publish@dc37677b2e1c63e2034f94d8a5b11f265b73ba33 # v1.14.2" in pinned
 
 
 @pytest.mark.slow
@@ -169,6 +198,16 @@ def closed(folder: Path) -> None:
     commit(folder, "CHANGELOG.md", text)
 
 
+def nobodys(folder: Path) -> None:
+    text = (folder / "SECURITY.md").read_text(encoding="utf-8").replace("/acme/", "/OWNER/")
+    commit(folder, "SECURITY.md", text)
+
+
+def untagged(folder: Path) -> None:
+    text = (folder / "CHANGELOG.md").read_text(encoding="utf-8").replace("(unreleased)", "(2026-12-01)")
+    commit(folder, "CHANGELOG.md", text)
+
+
 def broken(folder: Path) -> None:
     text = (folder / "pyproject.toml").read_text(encoding="utf-8").replace('"hooks" = ', '"no_hooks" = ')
     commit(folder, "pyproject.toml", text)
@@ -197,6 +236,8 @@ REFUSED: list[tuple[Callable[[Path], None], str, str]] = [
     (closed, "9.8.7", "changes.d has no fragment: nothing changed"),
     (lambda _: None, "9.8.7", f"CHANGELOG.md has an open section for {__version__}"),
     (lambda _: None, "0.0.9", "0.0.9 is not newer than"),
+    (nobodys, __version__, "the project's address is OWNER's"),
+    (untagged, __version__, f"CHANGELOG.md has {__version__} already; hint: if nobody has it yet"),
     (lambda _: None, "1.0", "'1.0' is no version"),
     (broken, __version__, "python -m build --no-isolation … ended with 1"),
     (locked, __version__, "git merge --quiet --ff-only … ended with"),

@@ -19,6 +19,7 @@ from tests.helpers.scenes import CHECKOUT
 from tests.release.conftest import fetched
 
 FOLDER = DOCS / "schemas"
+SITE = "https://OWNER.github.io/loom"
 PAGE = (DOCS / "how-to/set-up-your-editor.md").read_text(encoding="utf-8")
 SERVER = "yaml-language-server@1.25.0"
 
@@ -151,7 +152,7 @@ def test_the_line_that_the_page_shows_sets_the_language_server_up(server: Path, 
 def test_the_settings_that_the_page_shows_do_so_for_every_workflow(server: Path, project: Path) -> None:
     """The address of the site, which no test reaches, is that of the file that stands for it here."""
     told = json.loads(snippet(".vscode/settings.json"))
-    site = {f"https://OWNER.github.io/loom/schemas/{path.name}": path.as_uri() for path in FOLDER.glob("*.json")}
+    site = {f"{SITE}/schemas/{path.name}": path.as_uri() for path in FOLDER.glob("*.json")}
     schemas = {site.get(name, name): patterns for name, patterns in told["yaml.schemas"].items()}
     assert all(name.startswith(("file://", "./.loom/")) for name in schemas)
     assert [one["url"] for one in told["json.schemas"]] == ["./.loom/workflow.schema.json"]
