@@ -218,6 +218,9 @@ def test_outcomes_and_patterns_are_the_teams(job: Job) -> None:
     ((_, body),) = job.comments
     assert "| `.loom/workflows/good.yaml` | ok | **failed** |" in body
     assert "part.yaml" not in body
+    (job.shop / "played").rename(job.folder / "elsewhere")
+    (job.shop / "played").symlink_to(job.folder / "elsewhere")
+    assert job.run().returncode == 0  # what a link leads to is not the team's
 
 
 @pytest.mark.slow
