@@ -68,7 +68,7 @@ class Job:
         (step,) = ACTION["runs"]["steps"]
         told = {}
         for name, value in step["env"].items():
-            match = re.fullmatch(r"\$\{\{ inputs\.(\w+) \}\}", value)
+            match = re.fullmatch(r"\$\{\{ (?:inputs|github)\.(\w+) \}\}", value)
             assert match, value
             told[name] = self.inputs[match[1]]
         (self.folder / "event.json").write_text(json.dumps(self.event))
