@@ -29,8 +29,7 @@ def test_a_review_leads_to_a_person_whose_choice_leads_on(assistant: Assistant, 
     run_id = run_folder(assistant.project).name
     (line,) = [line for line in first.told_user() if "waits for you at build/gate" in line]
     assert (
-        f"Is the review right? ([A] Approve · [F] Fix). The user decides: loomctl choose LABEL {handle(run_id, 'x')}"
-        in line
+        f"Is the review right? ([A] Approve · [F] Fix). You decide: loomctl choose LABEL {handle(run_id, 'x')}" in line
     )
 
     tries: list[Reply | str] = [reply(bash("loomctl choose fix")), "That is for you to say.", "never said"]
