@@ -53,18 +53,23 @@ class Sharing:
     def let_be(self) -> None:
         """End what is under way, or is just beginning: what was sent before stands."""
         self._let_be += 1
-        if self.pid:
+        pid, self.pid = self.pid, 0  # another signal may come meanwhile
+        if pid:
             for end in (os.kill, os.killpg):  # it leads no group in its first moment
-                with suppress(ProcessLookupError):
-                    end(self.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError, PermissionError):
+                    end(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
+                os.waitpid(pid, 0)
             self._close("-it was cut off")
 
     def _begin(self) -> None:
         let_be = self._let_be
         self._said, says = os.pipe()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            os.close(says)
+            return self._close(f"-it could not be begun: {error.strerror}")
         if self.pid == 0:
             try:
                 os.setsid()
@@ -77,6 +82,7 @@ class Sharing:
         os.close(says)
         if self._let_be != let_be:  # a signal came before its process was known
             self.let_be()
+        return None
 
     def _heard(self, wait: float = 0.0) -> bool:
         """Tell whether no sending is under way, having heard what the last one said."""
@@ -90,14 +96,17 @@ class Sharing:
             if self.pid:
                 raise
             return True  # a signal came meanwhile, and what was under way was let be
+        pid, self.pid = self.pid, 0
+        if not pid:
+            return True
         with suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+            os.waitpid(pid, 0)
         self._close(said or "-it ended without a word")
         return True
 
     def _close(self, said: str) -> None:
         os.close(self._said)
-        self.pid, self._said = 0, -1
+        self._said = -1
         kind, why = said[:1], said[1:]
         self.trouble = why if kind == "-" else ""
         self.elsewhere = why if kind == "!" else self.elsewhere

@@ -79,3 +79,45 @@ def test_what_is_just_beginning_is_let_be_too(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(sharing, "_sent", slowly)
     shared.send(1)
     assert (shared.pid, shared.trouble) == (0, "it was cut off")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["os.kill", "os.waitpid"])
+def test_a_signal_within_a_signal_ends_what_was_begun_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Also where it comes as its word was heard and it is waited for: neither is done twice."""
+    shared, real = Sharing(Scene(tmp_path).space(), "a-run", None), getattr(os, place.partition(".")[2])
+    ended: list[int] = []
+
+    def again(pid: int, *how: int) -> Any:
+        ended.append(pid)
+        monkeypatch.setattr(place, real)
+        shared.let_be()
+        return real(pid, *how)
+
+    monkeypatch.setattr(sharing, "_sent", lambda *_: "+")
+    shared.send(1)
+    begun = shared.pid
+    monkeypatch.setattr(place, again)
+    if place == "os.kill":
+        shared.let_be()
+    else:
+        while not shared._heard(wait=1):  # in the midst of which a signal comes
+            pass
+    assert (ended, shared.pid) == ([begun], 0)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(begun, 0)
+    shared.send(2)
+    shared.finish()
+    assert (shared.pid, shared.trouble) == (0, "")
+
+
+def test_a_sending_that_cannot_begin_ends_no_drive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> int:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("os.fork", full)
+    shared = Sharing(Scene(tmp_path).space(), "a-run", None)
+    shared.send(1)
+    assert (shared.pid, shared.trouble) == (0, "it could not be begun: Resource temporarily unavailable")
