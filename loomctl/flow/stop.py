@@ -32,6 +32,7 @@ _LAST_WORDS = 200  # characters of what an assistant said last that the state ke
 _LOOKED_AT = 50_000  # characters of them in which secrets are looked for
 _ENDS = (turn_ends.END, turn_ends.EXHAUSTED, turn_ends.REPAIR)  # verdicts by which a message is taken for an answer
 _NUDGES = 20  # how often in a turn an assistant is asked or sent on at one visit, though it calls tools in between
+_RESTS = ("completed", "failed", "paused")
 _IN_VAIN = 2  # blocks in a row that send an assistant to `loomctl done`; then its user is told instead
 _DIGESTS = 15.0  # seconds that a stop which ends a step may digest for
 ASKED = (
@@ -135,11 +136,16 @@ def _rested(run: Run) -> Stopped:
     status = run.state["status"]
     if status == "awaiting_feedback" and run.state["pending_approvals"]:
         return Stopped(line=f"Loom: {gate_texts.line(run, to_user=True)}")
-    if status not in ("completed", "failed", "paused") or not run.state["steps"]:
+    if status not in _RESTS or (status == "failed" and not run.state["steps"]):
         return Stopped()
-    last = run.state["steps"][-1]
     said = gate_texts.say_move(run, route.Move(status), is_new=False)
-    return Stopped(line=f"Loom: {said}", rests=f"{status} {last.get('completed_at')}")
+    return Stopped(line=f"Loom: {said}", rests=_resting(run.state, said))
+
+
+def _resting(state: State, said: str) -> str:
+    """Name how a run rests, for whoever says it once; empty for one that does not."""
+    last = state["steps"][-1] if state["steps"] else {}
+    return f"{said} {last.get('completed_at')}" if state["status"] in _RESTS else ""
 
 
 def _answered(
@@ -375,7 +381,7 @@ def _ended(
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
             now = gate_texts.say_move(run._replace(state=state), result.move, is_new=True, to_user=True)
-            held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks)]
+            held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks, rests=_resting(state, now))]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = paused_at_cap(state, space.caller.session_id)

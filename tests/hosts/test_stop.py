@@ -12,7 +12,7 @@ import pytest
 from loomctl.flow.stop import Stopped
 from loomctl.hosts.protocol import stop, transcript
 from tests.helpers.scenes import Scene, TranscriptFile
-from tests.helpers.verbs import done, read, take_back
+from tests.helpers.verbs import done, go_on, read, take_back
 
 COMMAND = "<command-message>loom:run</command-message>\n<command-name>/loom:run</command-name>"
 DIRECTIVE = '{"outcome": "succeeded"}'
@@ -63,11 +63,11 @@ def prompted_and_said(file: TranscriptFile) -> None:
     file.says(DIRECTIVE)
 
 
-def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE) -> Stopped:
+def stops(scene: Scene, file: TranscriptFile, message: str = DIRECTIVE, prompt_id: str = "p") -> Stopped:
     space = scene.space(transcript=file.path, on_hook_path=True)
     binding = space.local.binding(space.caller.session_id)
     assert binding is not None
-    event: dict[str, Any] = {"prompt_id": "p", "last_assistant_message": message}
+    event: dict[str, Any] = {"prompt_id": prompt_id, "last_assistant_message": message}
     return stop.end_turn(space, space.store.read(binding["run_id"]), binding, event)
 
 
@@ -82,6 +82,32 @@ def test_that_a_run_is_over_is_said_once_each_time(
     monkeypatch.setattr("loomctl.kit.clock.now", lambda: "2030-01-01T00:00:00Z")
     done(begun)
     assert [stops(begun, file).line for _ in range(2)] == ["Loom: The run is completed.", ""]
+
+
+def test_a_turn_after_the_end_is_no_more_looms(begun: Scene, file: TranscriptFile) -> None:
+    """An answer ended the run; what its user says next is not about it, though it is opened again."""
+    prompted(file)
+    file.says("Which colour?")
+    stops(begun, file, "Which colour?")
+    assert stops(begun, file, "Which colour?").waits
+    while begun.state["status"] not in ("completed", "failed"):
+        done(begun)
+    prompted(file, "blue", "q")
+    file.says("It is done.")
+    assert stops(begun, file, "It is done.", "q").line == "Loom: The run is completed."
+    take_back(begun)
+    prompted(file, "what is the weather?", "r")
+    file.says("Sunny.")
+    assert stops(begun, file, "Sunny.", "r") == Stopped()
+
+
+def test_what_a_stop_itself_ended_is_not_said_again(begun: Scene, file: TranscriptFile) -> None:
+    prompted_and_said(file)
+    while begun.state["current_step"] != "ship/send":
+        done(begun)
+    go_on(begun)
+    said = [stops(begun, file).line for _ in range(2)]
+    assert ("The run is completed." in said[0], said[1]) == (True, "")
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -123,7 +123,12 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
     if words:
         driven = _with(memory.driven, prompt_id) if _is_driven(conversation, prompt_id, memory) else memory.driven
         nudged = (memory.stage, memory.nudges) if memory.prompt_id == prompt_id else ("", 0)
-        _keep(space, Memory(driven, prompt_id, blocks + 1, mark, going and memory.asked, False, *nudged, total + 1))
+        _keep(
+            space,
+            Memory(
+                driven, prompt_id, blocks + 1, mark, going and memory.asked, False, *nudged, total + 1, memory.rests
+            ),
+        )
         return stop.Stopped(words, line)
     told = binding.get("stage")
     turn = stop.Turn(
@@ -137,9 +142,11 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
         blocks_left=blocks_left,
     )
     stopped = stop.stopped(space, run, turn, message)
+    if stopped.rests == memory.rests and not memory.waits and stopped.rests:
+        return stop.Stopped()
     if stopped.rests:
-        _keep(space, memory._replace(rests=stopped.rests))
-        return stopped if stopped.rests != memory.rests else stop.Stopped()
+        _keep(space, memory._replace(waits=False, rests=stopped.rests))
+        return stopped._replace(line=stopped.line if stopped.rests != memory.rests else "")
     driven = _with(memory.driven, prompt_id)
     if stopped.block:
         nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0
