@@ -166,7 +166,9 @@ def _edit(space: Workspace, artifact: Mapping[str, Any], known: dict[str, Any]) 
 
 def _ticks(base: str, text: str) -> bool:
     box, tick = "[ ]", "[x]"
-    return text.count(tick) > base.count(tick) and base.replace(box, tick) == text.replace(box, tick)
+    if base == text or base.replace(box, tick) != text.replace(box, tick):
+        return False
+    return all(new in (old, "x") for old, new in zip(base, text, strict=True))
 
 
 def _read(path: str, artifact: Mapping[str, Any]) -> tuple[str, str, str, str]:

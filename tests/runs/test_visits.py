@@ -53,8 +53,9 @@ AT, TASK = {"current_step": "build/make"}, {"number": 2, "of": 3, "text": "Greet
     ("state", "said"),
     [
         ({"status": "completed"}, ""), ({"status": "in_progress", **AT}, "build/make"),
-        ({"status": "awaiting_feedback", **AT}, "build/make waits for you"),
-        ({"status": "awaiting_feedback"}, "waits for you"),
+        ({"status": "awaiting_feedback", **AT, "pending_approvals": [{"id": "a"}]}, "build/make waits for you"),
+        ({"status": "awaiting_feedback", "pending_approvals": [{"id": "a"}]}, "waits for you"),
+        ({"status": "awaiting_feedback", **AT}, "build/make"),
         ({"status": "paused", **AT, "pending_approvals": [{"id": "a"}]}, "build/make"),
         ({"status": "in_progress", **AT, "pending_approvals": [{"id": "a", "branch": "one"}]}, "build/make"),
         ({"status": "in_progress", **AT, "steps": [{"status": "in_progress", "task": TASK}]}, "task 2 of 3"),
