@@ -63,6 +63,7 @@ def open_again(folder: Path) -> None:
     dated = re.compile(rf"^(## {re.escape(__version__)}) \(.*\)$", re.MULTILINE)
     changelog.write_text(dated.sub(r"\1 (unreleased)", changelog.read_text("utf-8")), encoding="utf-8")
     security.write_text(security.read_text("utf-8").replace("/OWNER/", "/acme/"), encoding="utf-8")
+    shutil.rmtree(folder / "tests/upgrade/releases" / __version__, ignore_errors=True)
     (folder / "changes.d/one.md").write_text("- One thing is new.\n", encoding="utf-8")
 
 

@@ -95,7 +95,7 @@ def test_one_command_makes_the_open_version_and_the_next(tools: Path, clone: Pat
     commit(clone, f"{release.RECORDED}/{__version__}/release.json", "{}")
     ended = make(tools, clone, "9.8.7")
     assert ended.returncode == 0, ended.stderr
-    assert [title.split()[0] for title in sections(clone)] == ["9.8.7", __version__]
+    assert [title.split()[0] for title in sections(clone)][:2] == ["9.8.7", __version__]
     assert f")\n\n{FRAGMENT}\n## {__version__}" in (clone / "CHANGELOG.md").read_text(encoding="utf-8")
     changed = git(clone, "diff", "--name-only", "HEAD~1", "HEAD").splitlines()
     assert sorted(changed) == sorted([*release.PLACES, "CHANGELOG.md", "changes.d/red.md"])
@@ -152,7 +152,8 @@ def test_the_publisher_takes_what_was_built(released: Path) -> None:
         form = packed.read(f"loomctl-{__version__}.dist-info/METADATA").decode().partition("\n")[0]
     assert form in {f"Metadata-Version: 2.{minor}" for minor in range(6)}
     pinned = (CHECKOUT / ".github/workflows/release.yml").read_text(encoding="utf-8")
-    assert "pypa/gh-action-pypi-publish@dc37677b2e1c63e2034f94d8a5b11f265b73ba33 # v1.14.2" in pinned
+    (version,) = re.findall(r"pypa/gh-action-pypi-publish@[0-9a-f]{40} # v(\S+)\n", pinned)
+    assert release.numbers(version) >= (1, 14, 2)
 
 
 @pytest.mark.slow
@@ -199,8 +200,7 @@ def closed(folder: Path) -> None:
 
 
 def nobodys(folder: Path) -> None:
-    text = (folder / "SECURITY.md").read_text(encoding="utf-8").replace("/acme/", "/OWNER/")
-    commit(folder, "SECURITY.md", text)
+    commit(folder, "SECURITY.md", (folder / "SECURITY.md").read_text(encoding="utf-8") + "/OWNER/\n")
 
 
 def untagged(folder: Path) -> None:

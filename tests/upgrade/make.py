@@ -366,9 +366,11 @@ def main(release: str, commit: str, python: str = sys.executable) -> None:
         set_up(maker)
         for scene in (under_way, ends, waits, ways, push):
             scene(maker)
+        schema = 0
         for known in maker.runs.values():
             path = SHOP / ".loom/runs" / known["run_id"] / "state.json"
-            known["status"] = json.loads(path.read_text(encoding="utf-8"))["status"] if path.exists() else None
+            state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            known["status"], schema = state.get("status"), max(schema, state.get("schema_version", 0))
         tidy()
         packed = pack(PLACE)
     finally:
@@ -376,7 +378,7 @@ def main(release: str, commit: str, python: str = sys.executable) -> None:
     folder = RELEASES / release
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "project.tar.xz").write_bytes(packed)
-    told = {"release": release, "commit": commit, "runs": maker.runs}
+    told = {"release": release, "commit": commit, "schema_version": schema, "runs": maker.runs}
     (folder / "release.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 

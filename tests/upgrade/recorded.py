@@ -27,11 +27,15 @@ _AS_IT_IS: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "data_filter")
 
 
 class Release(NamedTuple):
-    """What `release.json` says: the commit that made the files, and each run by what it is there for."""
+    """What `release.json` says: the commit that made the files, and each run by what it is there for.
+
+    schema_version: of its states; 0.1.0, which does not say it, wrote the first.
+    """
 
     name: str
     commit: str
     runs: dict[str, dict[str, Any]]
+    schema_version: int
 
     @property
     def archive(self) -> Path:
@@ -40,7 +44,7 @@ class Release(NamedTuple):
 
 def release(name: str) -> Release:
     told = json.loads((Path(__file__).parent / "releases" / name / "release.json").read_text(encoding="utf-8"))
-    return Release(name, told["commit"], told["runs"])
+    return Release(name, told["commit"], told["runs"], told.get("schema_version", 1))
 
 
 def of_each_run(*left_out: str) -> list[tuple[str, str]]:

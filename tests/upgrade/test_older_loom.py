@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loomctl.kit.errors import EXIT_SKEW
+from loomctl.runs.model.state import SCHEMA_VERSION
 from tests.helpers.scenes import Ended
 from tests.upgrade.recorded import RELEASES, Place, changed, release, source_of
 
@@ -25,7 +26,10 @@ COMMANDS = (
 FETCHED = ("/.git/objects/", "/.git/refs/loom/incoming/")  # to be looked at
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+OLDER = [name for name in RELEASES if release(name).schema_version < SCHEMA_VERSION]
+
+
+@pytest.fixture(scope="module", params=OLDER)
 def older(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """Give a release's name, and the main file of its code."""
     return request.param, source_of(release(request.param).commit, tmp_path_factory.mktemp("older"))
@@ -83,7 +87,7 @@ def test_hooks_of_an_older_plugin_leave_the_run_of_their_session_as_it_is(
         body = {"session_id": session, "cwd": str(place.shop), "transcript_path": "", "hook_event_name": name, **told}
         ended = place.loomctl("hook", event, given=json.dumps(body), session=session, main=older[1]).ends(0)
         if event == "session-start":
-            assert "this loomctl knows 1" in ended.stdout, ended
+            assert f"this loomctl knows {release(older[0]).schema_version}" in ended.stdout, ended
     assert changed(place, before, "/.loom/local/") == []
     place.loomctl("done", run_id, given=ANSWER, session=session).ends(0)
 
