@@ -12,7 +12,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _BESIDE = re.compile(r"\]\((?![a-z]+:|#)")
-_CLONED = "<this repository>"
+_PLACEHOLDER = "<this repository>"
 
 
 class ReadmeHook(MetadataHookInterface):
@@ -25,4 +25,4 @@ class ReadmeHook(MetadataHookInterface):
         repository = metadata["urls"]["Repository"]
         text = re.sub(r"(!\[[^\]]*)\]\((?![a-z]+:)", rf"\1]({repository}/raw/{at}/", text)
         text = _BESIDE.sub(f"]({repository}/blob/{at}/", text)
-        metadata["readme"] = {"content-type": "text/markdown", "text": text.replace(_CLONED, repository)}
+        metadata["readme"] = {"content-type": "text/markdown", "text": text.replace(_PLACEHOLDER, repository)}

@@ -100,9 +100,9 @@ def check(folder: Path, version: str) -> None:
         raise Refusal(f"{version} is not newer than {newest}", "name a later one")
     for tag in tags:
         if not (folder / RECORDED / tag).is_dir():
-            raise Refusal(f"what {tag} wrote is not recorded", f"python tests/upgrade/make.py {tag} v{tag}")
+            raise Refusal(f"release {tag} is not recorded in {RECORDED}", f"python tests/upgrade/make.py {tag} v{tag}")
     if "/OWNER/" in (folder / "SECURITY.md").read_text("utf-8"):
-        raise Refusal("the project's address is OWNER's", "CONTRIBUTING.md has the command that names it")
+        raise Refusal("the repository is still named OWNER", "run the git grep line under Releases in CONTRIBUTING.md")
     changelog = (folder / CHANGELOG).read_text("utf-8")
     if re.search(rf"^## {re.escape(version)} \((?!unreleased)", changelog, re.MULTILINE):
         way = f"if nobody has it yet: git tag --annotate v{version} --message 'Loom {version}'; else name a later one"

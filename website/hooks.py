@@ -32,7 +32,7 @@ ICONS = re.compile(
     r"--md-(?:admonition|annotation|post|source|status|tabbed|tag|tasklist|typeset-table-sort|version)"
     r"""[\w-]*:url\((?:"[^"]*"|'[^']*')\);?"""
 )
-CLONED = "<this repository>"
+PLACEHOLDER = "<this repository>"
 OUT = re.compile(r"(?<=\]\()\.\./[^)\s#]*")
 
 
@@ -66,7 +66,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = OUT.sub(lambda link: _leading_out(link[0], page, str(config.repo_url)), markdown)
     markdown = COPY.sub(lambda said: "." if said[1] else "", markdown)
     markdown = ROW.sub(lambda row: CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0]), markdown)
-    markdown = markdown.replace(CLONED, str(config.repo_url))
+    markdown = markdown.replace(PLACEHOLDER, str(config.repo_url))
     # What a forge passes over behind a block's language is a title here: which terminal, which machine.
     return re.sub(r'^(```+console) ([^"\n]+)$', r'\1 title="\2"', markdown, flags=re.MULTILINE)
 

@@ -26,7 +26,7 @@ class Sharing:
     def __init__(self, space: Workspace, run_id: str, remote: str | None) -> None:
         self._space, self._run_id, self._remote = space, run_id, remote
         self.pid, self._said = 0, -1
-        self._let_be = 0  # how often it was
+        self._let_be = 0  # number of calls of let_be
         self._sent: int | None = None
         self.elsewhere = ""  # why another machine has the run, once that is known
         self.trouble = ""  # of the last sending
@@ -80,7 +80,7 @@ class Sharing:
             finally:
                 os._exit(0)
         os.close(says)
-        if self._let_be != let_be:  # a signal came before its process was known
+        if self._let_be != let_be:  # a signal came before the pid was known
             self.let_be()
         return None
 

@@ -68,7 +68,7 @@ class Stopped(NamedTuple):
 
     block: what the assistant is told instead of stopping; asked: it is asked for a result; line: what the user is told;
     waits: the run waits for the user's answer; stage: at which the assistant is asked, or on which it is sent, or whose
-    evidence only `loomctl done` can look at; rests: how a run ended or was paused that is told so, which is said once.
+    evidence only `loomctl done` can look at; rests: the key of the end or pause that the line tells, told once each.
     """
 
     block: str = ""
@@ -84,7 +84,7 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     entry = visits.open_visit(run.state)
     place = frozen_plan.place_of(run.plan, entry["step_id"]) if entry else None
     if entry is None or place is None or run.state["status"] in OVER:
-        return _rested(run) if entry is None and turn.driven else Stopped()
+        return _tell_rest(run) if entry is None and turn.driven else Stopped()
     step = place.step
     if frozen_plan.is_human(step):
         from loomctl.flow import gate_texts  # they are told at the end of every turn of Loom's
@@ -129,8 +129,8 @@ def stopped(space: Workspace, run: Run, turn: Turn, message: str) -> Stopped:
     return _left_open(space, run, entry, verdict, message, reading)
 
 
-def _rested(run: Run) -> Stopped:
-    """Say at the end of a turn of Loom's that its user has to decide, or that nothing is left to do."""
+def _tell_rest(run: Run) -> Stopped:
+    """Tell the user that the run waits for a decision, or how it ended or was paused."""
     from loomctl.flow import gate_texts, route  # most stops leave a step open
 
     status = run.state["status"]
@@ -139,11 +139,11 @@ def _rested(run: Run) -> Stopped:
     if status not in _RESTS or (status == "failed" and not run.state["steps"]):
         return Stopped()
     said = gate_texts.say_move(run, route.Move(status), is_new=False)
-    return Stopped(line=f"Loom: {said}", rests=_resting(run.state, said))
+    return Stopped(line=f"Loom: {said}", rests=_rest_key(run.state, said))
 
 
-def _resting(state: State, said: str) -> str:
-    """Name how a run rests, for whoever says it once; empty for one that does not."""
+def _rest_key(state: State, said: str) -> str:
+    """Return what tells one end or pause of a run from another; empty while the run goes on."""
     last = state["steps"][-1] if state["steps"] else {}
     return f"{said} {last.get('completed_at')}" if state["status"] in _RESTS else ""
 
@@ -381,7 +381,7 @@ def _ended(
 
             asks = turn.driven and gates.open_human(state, run.plan) is not None
             now = gate_texts.say_move(run._replace(state=state), result.move, is_new=True, to_user=True)
-            held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks, rests=_resting(state, now))]
+            held[:] = [Stopped(line=f"Loom: {said}. {now}", waits=asks, rests=_rest_key(state, now))]
         happened += result.happened
         if handed and turn.blocks_left <= 0:
             state, paused = paused_at_cap(state, space.caller.session_id)

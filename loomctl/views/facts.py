@@ -450,7 +450,7 @@ def _at_lines(text: str, limit: int, *, is_log: bool) -> str:
 
 
 def phases(run: Run) -> list[dict[str, Any]]:
-    """Give the plan's phases with their steps, and how each phase stands; what Loom does itself is no step here."""
+    """Give the plan's phases with their steps, and how each phase stands. Omit the steps that Loom performs itself."""
     steps: dict[str, list[dict[str, Any]]] = {}
     parallel = ""
     for place in frozen_plan.with_branches(run.plan):

@@ -178,7 +178,6 @@ def _tiles(report: Mapping[str, Any]) -> list[tuple[str, str]]:
             duration(max(0, ended - begun)) if begun is not None and ended is not None else "",
             "start to last change",
         ),
-        of(len(report["stages"]), "stage"),
         (number, what + (f" on {counted(len(machines), 'machine')}" if machines else "")),
         of(compactions, "compaction"),
         (f"{100 * (before - saved['tokens_after']) / before:.0f}\u00a0%" if before else "", "of tool tokens saved"),

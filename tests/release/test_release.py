@@ -90,7 +90,7 @@ def test_one_command_makes_the_open_version_and_the_next(tools: Path, clone: Pat
     assert {path.name: path.read_bytes() for path in (clone / "dist").iterdir()} == first
 
     commit(clone, "changes.d/red.md", FRAGMENT)
-    assert f"what {__version__} wrote is not recorded" in make(tools, clone, "9.8.7").stderr
+    assert f"release {__version__} is not recorded" in make(tools, clone, "9.8.7").stderr
     (clone / release.RECORDED / __version__).mkdir()
     commit(clone, f"{release.RECORDED}/{__version__}/release.json", "{}")
     ended = make(tools, clone, "9.8.7")
@@ -199,7 +199,7 @@ def closed(folder: Path) -> None:
     commit(folder, "CHANGELOG.md", text)
 
 
-def nobodys(folder: Path) -> None:
+def without_a_name(folder: Path) -> None:
     commit(folder, "SECURITY.md", (folder / "SECURITY.md").read_text(encoding="utf-8") + "/OWNER/\n")
 
 
@@ -236,7 +236,7 @@ REFUSED: list[tuple[Callable[[Path], None], str, str]] = [
     (closed, "9.8.7", "changes.d has no fragment: nothing changed"),
     (lambda _: None, "9.8.7", f"CHANGELOG.md has an open section for {__version__}"),
     (lambda _: None, "0.0.9", "0.0.9 is not newer than"),
-    (nobodys, __version__, "the project's address is OWNER's"),
+    (without_a_name, __version__, "the repository is still named OWNER"),
     (untagged, __version__, f"CHANGELOG.md has {__version__} already; hint: if nobody has it yet"),
     (lambda _: None, "1.0", "'1.0' is no version"),
     (broken, __version__, "python -m build --no-isolation … ended with 1"),

@@ -36,7 +36,7 @@ class Memory(NamedTuple):
     row since the last tool call; mark: the tool calls at that time; asked: whether the last block asked for a result;
     waits: whether that turn ended with a question to the user, whose next prompt is the answer; stage, nudges: how
     often the assistant was asked or sent on at a stage in that turn; total: how often in that turn it was blocked;
-    rests: how the run ended or was paused that the user was told so last.
+    rests: the key of the last end or pause that the user was told.
     """
 
     driven: tuple[str, ...] = ()
@@ -142,11 +142,11 @@ def _answer(space: Workspace, run: Run, binding: Mapping[str, Any], event: dict[
         blocks_left=blocks_left,
     )
     stopped = stop.stopped(space, run, turn, message)
-    if stopped.rests == memory.rests and not memory.waits and stopped.rests:
-        return stop.Stopped()
     if stopped.rests:
-        _keep(space, memory._replace(waits=False, rests=stopped.rests))
-        return stopped._replace(line=stopped.line if stopped.rests != memory.rests else "")
+        is_told = stopped.rests == memory.rests
+        if not is_told or memory.waits:
+            _keep(space, memory._replace(waits=False, rests=stopped.rests))
+        return stop.Stopped() if is_told else stopped
     driven = _with(memory.driven, prompt_id)
     if stopped.block:
         nudges = turn.nudged[1] if turn.nudged[0] == stopped.stage else 0

@@ -110,7 +110,7 @@ def current_step(state: Mapping[str, Any]) -> str:
 
 
 def place_line(state: Mapping[str, Any]) -> str:
-    """Say to a user in a few words where a run stands: its task, else its step, and whether they have to decide."""
+    """Return where a run stands, for people: its task or step, and whether it waits for a decision."""
     at = task_line(task(state)).partition(":")[0] or str(state.get("current_step") or "")
     waits = state.get("status") == "awaiting_feedback" and state.get("pending_approvals")
     return f"{at} waits for you".lstrip() if waits else at
