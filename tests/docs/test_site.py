@@ -108,6 +108,12 @@ class Site(NamedTuple):
     sent: dict[str, int]
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Let all connections of a page wait: with five, a busy machine resets one now and then."""
+
+    request_queue_size = 128
+
+
 @pytest.fixture
 def site(tree: Path) -> Iterator[Site]:
     sent: dict[str, int] = {}
@@ -122,7 +128,7 @@ def site(tree: Path) -> Iterator[Site]:
             pass
 
     handler = functools.partial(Handler, directory=str(tree / "build" / "site"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield Site(f"http://127.0.0.1:{server.server_port}/", sent)
