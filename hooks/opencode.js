@@ -85,6 +85,19 @@ function partFor(message, text, metadata) {
   return { id: `${last}L`, sessionID, messageID: id, type: "text", synthetic: true, text, metadata: { loom: metadata } }
 }
 
+// What fails here leaves the host's turn as it is, and is said in the host's log.
+function failingOpen(hooks, client) {
+  const open = (name, hook) => async (...told) => {
+    try {
+      await hook(...told)
+    } catch (error) {
+      const message = `${name}: ${error?.stack ?? error}`
+      client.app?.log({ body: { service: "loom", level: "error", message } }).catch(() => {})
+    }
+  }
+  return Object.fromEntries(Object.entries(hooks).map(([name, hook]) => [name, open(name, hook)]))
+}
+
 // Clients, one for each project that is open: a plugin found twice, in the user's folder and the project's, works once.
 const served = (globalThis[Symbol.for("loom.opencode")] ??= new WeakSet())
 
@@ -163,11 +176,11 @@ async function server({ client, directory }) {
     return hook(session, "session-start", "SessionStart", { source })
   }
 
-  // Once for each summary: tell Loom of it, and keep what it gives in the message that the summary answers. There it
-  // stays for all requests to come.
-  const compacted = (session, summary, asks) => {
-    if (session.summary !== summary.info.id) {
-      session.summary = summary.info.id
+  // Once for each summary that this process has made: tell Loom of it, and keep what it gives in the message that asked
+  // for the summary. There it stays for all requests to come. Of an earlier process's a prompt tells Loom.
+  const compacted = ({ summary, asks }, session) => {
+    if (session.renews !== asks.info.id) {
+      session.renews = asks.info.id
       session.begun = true
       session.renewed = (async () => {
         const { text } = await hook(session, "session-start", "SessionStart", { source: "compact" })
@@ -184,10 +197,17 @@ async function server({ client, directory }) {
     return session.renewed
   }
 
-  const summaryIn = (all) => {
+  const summaryIn = (all, session) => {
     const summary = all.findLast(isSummary)
     const asks = summary && all.find((message) => message.info.id === summary.info.parentID)
-    return asks ? { summary, asks } : undefined
+    return asks && asks.info.id === session.compacts ? { summary, asks } : undefined
+  }
+
+  // Wait for what a compaction brings back: a prompt may come before the host tells that it is over.
+  const renewal = async (session) => {
+    if (session.compacts === session.renews) return session.renewed
+    const found = summaryIn(await messages(session.id, 20), session)
+    return found && compacted(found, session)
   }
 
   // What the assistant says, as it is told: at a turn's end there is no time to ask, for `opencode run` ends with it.
@@ -216,14 +236,11 @@ async function server({ client, directory }) {
 
   const events = {
     "session.idle": (_, session) => stop(session),
-    "session.compacted": async ({ sessionID }, session) => {
-      const found = summaryIn(await messages(sessionID, 20))
-      if (found) await compacted(session, found.summary, found.asks)
-    },
+    "session.compacted": (_, session) => renewal(session),
     "session.deleted": (_, session) => hook(session, "session-end", "SessionEnd", { reason: "deleted" }),
   }
 
-  return {
+  const hooks = {
     config: async (config) => {
       if (config.server) terminal = false // whoever reaches that port
       for (const [name, command] of Object.entries(commands())) {
@@ -263,7 +280,7 @@ async function server({ client, directory }) {
       const own = parts.find((part) => part.metadata?.loom === "goes on")
       session.turn = own?.metadata.turn ?? message.id
       if (own) return
-      await session.renewed
+      await renewal(session)
       const given = session.begun ? {} : await begin(session)
       const told = { prompt: written({ parts }), prompt_id: session.turn }
       const also = await hook(session, "user-prompt-submit", "UserPromptSubmit", told)
@@ -323,8 +340,10 @@ async function server({ client, directory }) {
       session.compacting = true
       if (session.main !== sessionID) return
       const all = await messages(sessionID, 5)
-      const asks = all.flatMap((message) => message.parts).findLast((part) => part.type === "compaction")
-      const trigger = asks?.auto === false ? "manual" : "auto"
+      const asking = ({ parts }) => parts.find(({ type }) => type === "compaction")
+      const asks = all.findLast(asking)
+      session.compacts = asks?.info.id
+      const trigger = asks && asking(asks).auto === false ? "manual" : "auto"
       const { text } = await hook(session, "pre-compact", "PreCompact", { trigger })
       if (text) context.push(text)
     },
@@ -337,9 +356,9 @@ async function server({ client, directory }) {
         session.compacting = false // what the summariser reads
         return
       }
-      const found = summaryIn(all)
+      const found = summaryIn(all, session)
       if (!found || found.asks.parts.some((part) => part.metadata?.loom === "compacted")) return
-      const part = await compacted(session, found.summary, found.asks)
+      const part = await compacted(found, session)
       if (part) found.asks.parts.push(part)
     },
 
@@ -350,6 +369,7 @@ async function server({ client, directory }) {
       await Promise.all(mine.map((session) => hook(session, "session-end", "SessionEnd", { reason: "other" })))
     },
   }
+  return failingOpen(hooks, client)
 }
 
 export default { id: "loom", server }

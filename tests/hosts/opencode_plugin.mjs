@@ -16,6 +16,7 @@ const client = {
     messages: answer("messages", () => play.messages ?? []),
     promptAsync: answer("promptAsync"),
   },
+  app: { log: answer("log") },
   tui: { showToast: answer("toast") },
   _client: { patch: answer("patch") },
 }

@@ -75,6 +75,10 @@ AFTER = [
     {"tool": "bash", "sessionID": S, "callID": "c", "args": {"command": "true"}},
     {"output": "much\n", "metadata": {"exit": 3, "output": "x" * 5000, "diff": {}}},
 ]
+SUMMARISED = [ASKS, assistant("a summary", summary=True)]
+COMPACTING = ["experimental.session.compacting", {"sessionID": S}, {"context": []}]
+TRANSFORM = ["experimental.chat.messages.transform", {}, {"messages": SUMMARISED}]
+COMPACTED = ["event", {"event": {"type": "session.compacted", "properties": {"sessionID": S}}}]
 IDLE = ["event", {"event": {"type": "session.idle", "properties": {"sessionID": S}}}]
 
 
@@ -150,11 +154,7 @@ def test_a_turns_end_is_told_once(tmp_path: Path) -> None:
 def test_a_compaction_is_told_once_and_what_it_gives_is_kept(tmp_path: Path) -> None:
     """The part stands behind the question that the summary answers; the summariser's own request has none."""
     here = bundle(tmp_path, says(text="the context"))
-    all_of_it = [ASKS, assistant("a summary", summary=True)]
-    transform = ["experimental.chat.messages.transform", {}, {"messages": all_of_it}]
-    compacting = ["experimental.session.compacting", {"sessionID": S}, {"context": []}]
-    compacted = ["event", {"event": {"type": "session.compacted", "properties": {"sessionID": S}}}]
-    told = here.play(compacting, transform, compacted, transform, transform, messages=all_of_it)
+    told = here.play(COMPACTING, TRANSFORM, COMPACTED, TRANSFORM, TRANSFORM, messages=SUMMARISED)
     assert [event["hook_event_name"] for event in here.events()] == ["PreCompact", "SessionStart", "PostCompact"]
     (start, after) = here.events()[1:]
     assert (start["source"], after["compact_summary"]) == ("compact", "a summary")
@@ -166,6 +166,20 @@ def test_a_compaction_is_told_once_and_what_it_gives_is_kept(tmp_path: Path) -> 
     ]
     (patched,) = [request for name, request in told["asked"] if name == "patch"]
     assert patched["path"] == {"id": S, "messageID": "msg_1", "partID": "prt_1L"}
+
+
+def test_a_prompt_may_come_before_the_host_tells_of_a_summary(tmp_path: Path) -> None:
+    here = bundle(tmp_path, says(text="the context"))
+    here.play(COMPACTING, TRANSFORM, prompt("go on"), COMPACTED, TRANSFORM, messages=SUMMARISED)
+    names = [event["hook_event_name"] for event in here.events()]
+    assert names == ["PreCompact", "SessionStart", "PostCompact", "UserPromptSubmit"]
+
+
+def test_a_summary_of_an_earlier_process_is_left_to_the_prompt(tmp_path: Path) -> None:
+    here = bundle(tmp_path, says(text="the context"))
+    here.play(prompt("go on"), TRANSFORM, COMPACTED, messages=SUMMARISED)
+    told = [(event["hook_event_name"], event.get("source")) for event in here.events()]
+    assert told == [("SessionStart", "resume"), ("UserPromptSubmit", None)]
 
 
 def test_a_subagent_gets_nothing_and_its_calls_are_its_main_sessions(tmp_path: Path) -> None:
@@ -229,6 +243,16 @@ def test_whatever_becomes_of_loomctl_the_turn_goes_on(tmp_path: Path, script: st
     assert len(told["outputs"][0]["parts"]) == 1
     assert told["outputs"][2]["output"] == "much\n"
     assert "promptAsync" not in [name for name, _ in told["asked"]]
+
+
+@pytest.mark.parametrize("answer", [None, {}, [None], [{}], [{"info": None, "parts": 7}], "much"])
+def test_whatever_the_host_answers_the_turn_goes_on(tmp_path: Path, answer: object) -> None:
+    here = bundle(tmp_path)
+    calls = [COMPACTING, ["experimental.chat.messages.transform", {}, {"messages": answer}], COMPACTED, prompt("hello")]
+    told = here.play(*calls, BEFORE, ["command.execute.before", {}, {}], ["event", {"event": {}}], messages=answer)
+    assert len(told["outputs"]) == 7
+    said = [request["body"]["message"] for name, request in told["asked"] if name == "log"]
+    assert any(one.startswith("command.execute.before: TypeError") for one in said)
 
 
 def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
