@@ -86,13 +86,19 @@ function partFor(message, text, metadata) {
 }
 
 // What fails here leaves the host's turn as it is, and is said in the host's log.
+function complain(client, name, error) {
+  const message = `${name}: ${error?.stack ?? error}`
+  try {
+    client.app.log({ body: { service: "loom", level: "error", message } }).catch(() => {})
+  } catch {}
+}
+
 function failingOpen(hooks, client) {
   const open = (name, hook) => async (...told) => {
     try {
       await hook(...told)
     } catch (error) {
-      const message = `${name}: ${error?.stack ?? error}`
-      client.app?.log({ body: { service: "loom", level: "error", message } }).catch(() => {})
+      complain(client, name, error)
     }
   }
   return Object.fromEntries(Object.entries(hooks).map(([name, hook]) => [name, open(name, hook)]))
@@ -177,7 +183,7 @@ async function server({ client, directory }) {
   }
 
   // Once for each summary that this process has made: tell Loom of it, and keep what it gives in the message that asked
-  // for the summary. There it stays for all requests to come. Of an earlier process's a prompt tells Loom.
+  // for the summary. There it stays for all requests to come. Of another process's a prompt tells Loom.
   const compacted = ({ summary, asks }, session) => {
     if (session.renews !== asks.info.id) {
       session.renews = asks.info.id
@@ -192,15 +198,15 @@ async function server({ client, directory }) {
         const headers = { "content-type": "application/json" }
         await asked(client._client.patch({ url, path, body: part, headers }))
         return part
-      })()
+      })().catch((error) => complain(client, "compaction", error))
     }
     return session.renewed
   }
 
   const summaryIn = (all, session) => {
-    const summary = all.findLast(isSummary)
-    const asks = summary && all.find((message) => message.info.id === summary.info.parentID)
-    return asks && asks.info.id === session.compacts ? { summary, asks } : undefined
+    const summary = all.findLast((message) => isSummary(message) && message.info.parentID === session.compacts)
+    const asks = summary && all.find((message) => message.info.id === session.compacts)
+    return asks && { summary, asks }
   }
 
   // Wait for what a compaction brings back: a prompt may come before the host tells that it is over.
@@ -282,7 +288,7 @@ async function server({ client, directory }) {
       if (own) return
       await renewal(session)
       const given = session.begun ? {} : await begin(session)
-      const told = { prompt: written({ parts }), prompt_id: session.turn }
+      const told = { prompt: written({ parts }), prompt_id: session.turn, ...(given.text ? { begun: true } : {}) }
       const also = await hook(session, "user-prompt-submit", "UserPromptSubmit", told)
       for (const { text } of [given, also]) {
         if (text) parts.push(partFor({ info: message, parts }, text, "given"))
@@ -337,7 +343,6 @@ async function server({ client, directory }) {
 
     "experimental.session.compacting": async ({ sessionID }, { context }) => {
       const session = await known(sessionID)
-      session.compacting = true
       if (session.main !== sessionID) return
       const all = await messages(sessionID, 5)
       const asking = ({ parts }) => parts.find(({ type }) => type === "compaction")
@@ -352,10 +357,6 @@ async function server({ client, directory }) {
       const id = all.at(-1)?.info.sessionID
       const session = id && (await known(id))
       if (!session || session.main !== id) return
-      if (session.compacting) {
-        session.compacting = false // what the summariser reads
-        return
-      }
       const found = summaryIn(all, session)
       if (!found || found.asks.parts.some((part) => part.metadata?.loom === "compacted")) return
       const part = await compacted(found, session)

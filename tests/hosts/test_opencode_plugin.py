@@ -152,15 +152,24 @@ def test_a_turns_end_is_told_once(tmp_path: Path) -> None:
 
 
 def test_a_compaction_is_told_once_and_what_it_gives_is_kept(tmp_path: Path) -> None:
-    """The part stands behind the question that the summary answers; the summariser's own request has none."""
+    """The part stands behind the question that the summary answers; the summariser's own request has none.
+
+    Behind a summary stand the turns that the host keeps, an earlier summary among them.
+    """
     here = bundle(tmp_path, says(text="the context"))
-    told = here.play(COMPACTING, TRANSFORM, COMPACTED, TRANSFORM, TRANSFORM, messages=SUMMARISED)
+    summariser = ["experimental.chat.messages.transform", {}, {"messages": [ASKS]}]
+    earlier = [
+        {"info": {"id": "msg_0", "sessionID": S, "role": "user"}, "parts": []},
+        assistant("old", summary=True, parentID="msg_0"),
+    ]
+    kept = ["experimental.chat.messages.transform", {}, {"messages": [*SUMMARISED, *earlier]}]
+    told = here.play(COMPACTING, summariser, kept, COMPACTED, TRANSFORM, messages=SUMMARISED)
     assert [event["hook_event_name"] for event in here.events()] == ["PreCompact", "SessionStart", "PostCompact"]
     (start, after) = here.events()[1:]
     assert (start["source"], after["compact_summary"]) == ("compact", "a summary")
     shown = [output["messages"][0]["parts"] for output in told["outputs"] if "messages" in output]
     assert [[part.get("text") for part in parts] for parts in shown] == [
-        [None],  # what the summariser reads
+        [None],
         [None, "the context"],
         [None, "the context"],
     ]
@@ -180,6 +189,21 @@ def test_a_summary_of_an_earlier_process_is_left_to_the_prompt(tmp_path: Path) -
     here.play(prompt("go on"), TRANSFORM, COMPACTED, messages=SUMMARISED)
     told = [(event["hook_event_name"], event.get("source")) for event in here.events()]
     assert told == [("SessionStart", "resume"), ("UserPromptSubmit", None)]
+
+
+def test_a_summary_that_cannot_be_kept_does_not_silence_the_next_prompts(tmp_path: Path) -> None:
+    here = bundle(tmp_path, says(text="the context"))
+    odd = {**ASKS, "parts": [{"id": "prt_1", "type": "compaction"}, None]}
+    told = here.play(COMPACTING, COMPACTED, prompt("go on"), messages=[odd, *SUMMARISED[1:]])
+    assert here.events()[-1]["hook_event_name"] == "UserPromptSubmit"
+    (said,) = [request["body"]["message"] for name, request in told["asked"] if name == "log"]
+    assert said.startswith("compaction: TypeError")
+
+
+def test_a_prompt_says_that_the_start_gave_its_text_in_it(tmp_path: Path) -> None:
+    here = bundle(tmp_path, says(text="the context"))
+    here.play(prompt("hello"), prompt("go on"))
+    assert [event.get("begun") for event in here.events()] == [None, True, None]
 
 
 def test_a_subagent_gets_nothing_and_its_calls_are_its_main_sessions(tmp_path: Path) -> None:

@@ -254,7 +254,8 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts.protocol import stop
 
         attempt([], lambda: stop.note_notice(space, event))
-    given = _primed_again(space, event) or _restored(space, conversation, session_id)
+    is_begun = event.get("begun") is True  # what the start gave stands in this prompt, and in no conversation yet
+    given = _primed_again(space, event) or ("" if is_begun else _restored(space, conversation, session_id))
     if not given:
         told, line = _put_back(space, conversation, session_id), ""
         if not told:
