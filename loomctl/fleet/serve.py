@@ -40,6 +40,7 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # all that come at once wait; of more than these some would be sent away
     allow_reuse_address = True  # a port that nobody listens at any more
 
     def __init__(self, draw: Callable[[], str], port: int = 0) -> None:

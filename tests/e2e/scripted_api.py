@@ -330,6 +330,7 @@ def _stream(events: list[dict[str, Any]]) -> bytes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     block_on_close = False
 
     def __init__(self, api: ScriptedApi) -> None:

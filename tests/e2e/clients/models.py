@@ -151,6 +151,7 @@ def _gemini(model: ScriptedModel, body: dict[str, Any], chosen: Says) -> dict[st
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
     block_on_close = False
 
     def __init__(self, model: ScriptedModel) -> None:
