@@ -78,10 +78,9 @@ def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_timeout_fails_the_step(scene: Scene) -> None:
-    begin(scene, {"run": "echo before; sleep 600", "timeout": 0.5})
+    begin(scene, {"run": "sleep 600", "timeout": 0.5})
     assert scene.loomctl("next", "--json").json["ran"][0]["reason"] == "timed out after 0.5 s"
-    command = status(scene, "001-build.c1@1")["command"]
-    assert (command["timed_out"], blob(scene, command["output"])) == (True, "before\n")
+    assert status(scene, "001-build.c1@1")["command"]["timed_out"] is True
 
 
 @pytest.mark.slow
@@ -263,6 +262,7 @@ def test_undo_stops_the_command_that_came_after(scene: Scene, monkeypatch: pytes
     monkeypatch.setenv("LOOM_COMMAND_WAIT", AT_ONCE)
     scene.loomctl("next")
     known = record(scene, "002-build.c1@1")
+    until((scene.root / "count").exists)
     assert "Stopped the command of" in scene.loomctl("undo").stdout
     until(lambda: not processes.lives(known["command"]))
     scene.loomctl("done", given="asked again")

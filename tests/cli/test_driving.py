@@ -72,9 +72,10 @@ def test_an_error_is_told_in_lines_too(fake: FakeAssistant) -> None:
     fake.play('calls a "wait"; sleep 70')
     begun(fake)
     child = fake.start("drive", fake.scene.handle, "--json")
-    until(lambda: fake.turns)
-    state = fake.scene.run_dir / "state.json"
-    state.write_text(json.dumps({**fake.scene.state, "schema_version": 99}), encoding="utf-8")
+    until(lambda: fake.is_at_work)
+    newer = fake.scene.run_dir / "newer.json"
+    newer.write_text(json.dumps({**fake.scene.state, "schema_version": 99}), encoding="utf-8")
+    newer.replace(fake.scene.run_dir / "state.json")
     out, _ = fake.ends(child, 7)
     *_, ended, error = documents(out)
     assert (ended["event"], ended["kind"], ended["code"]) == ("drive.ended", "error", 7)

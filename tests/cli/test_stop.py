@@ -27,11 +27,6 @@ def fake(fake: FakeAssistant) -> FakeAssistant:
     return fake
 
 
-def is_at_work(fake: FakeAssistant) -> bool:
-    said = fake.folder / "said"
-    return said.exists() and "resumed" in said.read_text(encoding="utf-8")
-
-
 def test_it_ends_the_driver_now_and_nothing_lives(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
     fake.play(f'trap "" INT; setsid sleep 73 & sleep 74 & {gate}; wait; wait')
     child = fake.start("drive", fake.scene.handle)
@@ -53,7 +48,7 @@ def test_it_ends_the_driver_now_and_nothing_lives(fake: FakeAssistant, gate: Gat
 def test_resume_asks_politely_and_gets_the_run_after_the_step(fake: FakeAssistant, gate: Gate, cli: Cli) -> None:
     fake.play(f"{gate}; ends; sleep 75; over 0.1")
     child = fake.start("drive", fake.scene.handle)
-    until(lambda: is_at_work(fake))
+    until(lambda: fake.is_at_work)
     for words, session in ((["resume"], None), (["resume", fake.scene.handle], SESSION)):
         refused = cli(*words, session=session).ends(6)
         assert "Loom has asked it to end after this step" in refused.stderr
@@ -84,7 +79,7 @@ def test_a_driver_that_waits_for_a_time_is_no_more_to_wait_for(fake: FakeAssista
 def test_take_over_is_at_once(fake: FakeAssistant, cli: Cli) -> None:
     fake.play("sleep 75; over 0.1")
     child = fake.start("drive", fake.scene.handle)
-    until(lambda: is_at_work(fake))
+    until(lambda: fake.is_at_work)
     cli("resume", fake.scene.handle, "--take-over", session=SESSION).ends()
     out, _ = fake.ends(child, 6)
     assert "another took the run over" in out

@@ -1,6 +1,5 @@
 """`loomctl status --watch` at a real terminal."""
 
-import shutil
 import signal
 
 import pytest
@@ -52,7 +51,7 @@ def test_a_terminal_of_another_size_is_drawn_anew(begun: Scene) -> None:
 def test_a_run_that_is_lost_meanwhile_is_named(begun: Scene, lost: str, code: int, said: str) -> None:
     terminal = watched(begun, "--watch=0.2")
     if lost == "run":
-        shutil.rmtree(begun.run_dir)
+        begun.run_dir.rename(begun.root / "lost")
     else:
         (begun.run_dir / "state.json").write_text("{")
     seen = terminal.end()

@@ -203,7 +203,7 @@ def test_a_state_that_breaks_meanwhile_ends_the_drive_and_is_named(driven: Drive
 def test_a_project_that_is_gone_ends_the_drive(driven: Driven) -> None:
     run_id = driven.begin()
     process = held(driven, run_id)
-    shutil.rmtree(driven.project)
+    driven.project.rename(driven.root / "gone")
     assert not ends(driven, process).startswith("0 ")
 
 

@@ -74,7 +74,13 @@ class FakeAssistant:
     @property
     def turns(self) -> int:
         path: Path = self.folder / "turns"
-        return int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        return int(path.read_text(encoding="utf-8") or 0) if path.exists() else 0  # empty while it is written
+
+    @property
+    def is_at_work(self) -> bool:
+        """Tell whether it has taken the run up."""
+        said = self.folder / "said"
+        return said.exists() and "resumed" in said.read_text(encoding="utf-8")
 
     @property
     def path(self) -> str:

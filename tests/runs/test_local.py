@@ -117,9 +117,10 @@ def test_a_host_that_cannot_be_named_lives_by_its_signs(local: Local, tmp_path: 
 
 def test_a_switch_inside_a_process_is_found(local: Local, host: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """The latest binding of a host process is what a new session in it inherits (D2); other processes' are not."""
+    now = time.time()
     for age, name in ((3, "s1"), (1, "s2"), (2, "s3")):
         local.bind(name, f"run-{name}", host="claude-code", pid=host.pid)
-        os.utime(tmp_path / "local" / "sessions" / f"{name}.json", (time.time() - age,) * 2)
+        os.utime(tmp_path / "local" / "sessions" / f"{name}.json", (now - age,) * 2)
     local.bind("other", "r9", host="claude-code", pid=os.getpid())
     found = local.of_process(host.pid)
     assert found is not None
