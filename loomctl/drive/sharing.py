@@ -26,7 +26,7 @@ class Sharing:
     def __init__(self, space: Workspace, run_id: str, remote: str | None) -> None:
         self._space, self._run_id, self._remote = space, run_id, remote
         self.pid, self._said = 0, -1
-        self._let_be = 0  # number of calls of let_be
+        self._missed = 0  # number of calls of let_be that found nothing under way
         self._sent: int | None = None
         self.elsewhere = ""  # why another machine has the run, once that is known
         self.trouble = ""  # of the last sending
@@ -35,16 +35,16 @@ class Sharing:
         """Send what stands now, unless that was done at this number of visits or another sending is under way."""
         if self._heard() and self._sent != over and not self.elsewhere:
             self._sent = over
-            self._begin()
+            self._begin(self._missed)
 
     def finish(self) -> None:
         """Send what stands at the end of a drive, and wait for it."""
-        until = time.monotonic() + LAST
+        until, missed = time.monotonic() + LAST, self._missed
         while not self._heard(wait=0.2):
             if time.monotonic() > until:
                 return self.let_be()
         if not self.elsewhere:
-            self._begin()
+            self._begin(missed)
             while not self._heard(wait=0.2):
                 if time.monotonic() > until:
                     return self.let_be()
@@ -52,7 +52,6 @@ class Sharing:
 
     def let_be(self) -> None:
         """End what is under way, or is just beginning: what was sent before stands."""
-        self._let_be += 1
         pid, self.pid = self.pid, 0  # another signal may come meanwhile
         if pid:
             for end in (os.kill, os.killpg):  # it leads no group in its first moment
@@ -61,9 +60,11 @@ class Sharing:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
             self._close("-it was cut off")
+        else:
+            self._missed += 1
 
-    def _begin(self) -> None:
-        let_be = self._let_be
+    def _begin(self, missed: int) -> None:
+        """Begin a sending; it is let be at once where more signals than these have found nothing to end."""
         self._said, says = os.pipe()
         try:
             self.pid = os.fork()
@@ -80,7 +81,7 @@ class Sharing:
             finally:
                 os._exit(0)
         os.close(says)
-        if self._let_be != let_be:  # a signal came before the pid was known
+        if self._missed != missed:  # a signal came before the pid was known
             self.let_be()
         return None
 

@@ -121,3 +121,24 @@ def test_a_sending_that_cannot_begin_ends_no_drive(tmp_path: Path, monkeypatch: 
     shared = Sharing(Scene(tmp_path).space(), "a-run", None)
     shared.send(1)
     assert (shared.pid, shared.trouble) == (0, "it could not be begun: Resource temporarily unavailable")
+
+
+def test_a_signal_between_two_sendings_ends_the_last_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while a drive goes on ends what is sent then, and not its last word."""
+    shared, wait = Sharing(Scene(tmp_path).space(), "a-run", None), os.waitpid
+
+    def signalled(pid: int, how: int) -> tuple[int, int]:
+        monkeypatch.setattr("os.waitpid", wait)
+        shared.let_be()  # what was under way is heard already, and the last word has not begun
+        return wait(pid, how)
+
+    monkeypatch.setattr(sharing, "_sent", lambda *_: "+")
+    shared.let_be()
+    shared.send(1)
+    monkeypatch.setattr("os.waitpid", signalled)
+    shared.finish()
+    assert (shared.pid, shared.trouble) == (0, "it was cut off")
+    shared.send(2)
+    shared.let_be()
+    shared.finish()
+    assert (shared.pid, shared.trouble) == (0, "")
