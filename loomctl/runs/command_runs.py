@@ -116,17 +116,18 @@ def is_of(folder: str, key: str) -> bool:
     return bool(key) and standing.kind == RUNNING and standing.record.get("key_sha256") == digests.of_text(key)
 
 
-def wait(folder: str, until: float, tell: Callable[[Standing], None] | None = None) -> Standing:
+def wait(
+    folder: str, until: float, tell: Callable[[Standing], None] | None = None, *, seen: Standing | None = None
+) -> Standing:
     """Wait for a stage's command until it has ended or a time on the monotonic clock; gives how it stands then.
 
-    tell: is given how it stands, about twice a second. One that was seen to run, and removed its record and its lock
-    since, runs as long as its supervisor does.
+    tell: is given how it stands, about twice a second. One that was seen to run, here or by the caller (seen), and
+    removed its record and its lock since, runs as long as its supervisor does.
     """
     pause, told = _POLL_FIRST, time.monotonic()
-    seen = Standing(NONE, {}, {}, 0)
     while True:
         standing = look(folder)
-        if standing.kind == NONE and _supervisor_lives(seen.record):
+        if standing.kind == NONE and seen is not None and _supervisor_lives(seen.record):
             standing = seen._replace(bytes=standing.bytes)
         seen = standing
         now = time.monotonic()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,9 +17,11 @@ from loomctl.flow.commands import command_steps, run_commands
 from loomctl.runs import context_values
 from loomctl.runs.machine.local import TERMINAL
 from loomctl.runs.store.blobs import Blobs
+from loomctl.runs.store.store import Run
 from tests.helpers.repositories import git
 from tests.helpers.scenes import MAIN, Json, Scene
 from tests.helpers.tables import each
+from tests.helpers.waiting import until
 
 COMMANDS = {"build": {"steps": [{"id": "c1", "run": "echo {run_id}; echo done"}]}}
 
@@ -165,7 +169,7 @@ def test_the_largest_output_is_stored_in_little_memory(scene: Scene) -> None:
     [
         ("rm command.log", "command.log has lost a part of its 6 bytes"),
         ("ln -sf /etc/passwd command.log", ""),
-        ("until grep -q '\"supervisor\"' command.json; do :; done; sleep 1; rm command.json command.lock", ""),
+        ("until grep -q command.started ../../events.jsonl; do :; done; rm command.json command.lock", ""),
     ],
 )
 def test_a_command_that_meddles_with_its_own_files(scene: Scene, does: str, said: str) -> None:
@@ -179,3 +183,31 @@ def test_a_command_that_meddles_with_its_own_files(scene: Scene, does: str, said
     assert [note for note in driven.notes if "command.log" in note] == ([f"build/c1: {said}"] if said else [])
     assert "root:" not in driven.ran[0].tail
     assert "root:" not in str(context_values.value_of(space, driven.run, scene.state["context"]["command.output"]))
+
+
+@pytest.mark.slow
+def test_a_command_that_removes_its_record_as_it_is_told_to_have_begun_is_waited_for(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who starts it has seen it run, however long it takes them to tell so, and looks again only then."""
+    removed, goes_on, tell_start = tmp_path / "removed", tmp_path / "goes-on", command_steps.tell_start
+    script = (
+        'cd "$LOOM_STAGE_DIR"; until grep -q command.started ../../events.jsonl; do :; done; '
+        f"rm command.json command.lock; touch '{removed}'; until test -e '{goes_on}'; do sleep 0.01; done; echo after"
+    )
+
+    def slowly(*given: Any) -> Run:
+        run = tell_start(*given)
+        until(removed.exists)
+        return run
+
+    monkeypatch.setattr(command_steps, "tell_start", slowly)
+    scene.workflow(phases={"build": {"steps": [{"id": "c1", "run": script}]}})
+    run = scene.begin().run
+    space = scene.space()
+    command_steps.trust(space, run, command_steps.listed(space, run))
+    try:
+        driven = advance.next_step(space, run.run_id, lambda _: goes_on.touch())
+    finally:
+        goes_on.touch()
+    assert [(one.status, one.reason) for one in driven.ran] == [("succeeded", "")]

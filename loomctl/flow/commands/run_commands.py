@@ -114,11 +114,12 @@ def _one(space: Workspace, come: Carried, work: Work, until: float, tell: Callab
         return held
     try:
         if standing.kind == command_runs.NONE:
-            run = begun(space, run, work)
+            run, standing = begun(space, run, work)
         elif standing.kind == command_runs.RUNNING:  # who started it may have been killed before it told so
             run = command_steps.tell_start(space, run, work, standing)
         if standing.kind in (command_runs.NONE, command_runs.RUNNING):
-            standing = command_runs.wait(work.folder, until, tell and (lambda now: tell(_running(work, now))))
+            told = None if tell is None else lambda now: tell(_running(work, now))
+            standing = command_runs.wait(work.folder, until, told, seen=standing)
     except KeyboardInterrupt:
         if command_runs.look(work.folder).kind != command_runs.RUNNING:
             raise
@@ -222,8 +223,8 @@ def _pending(kind: str, work: Work, *, commands: Sequence[Mapping[str, str]] = (
     return Pending(kind, work.step_id, work.stage, work.log, commands=commands, tail=tail)
 
 
-def begun(space: Workspace, run: Run, work: Work) -> Run:
-    """Start a command, unless another process does; gives the run with the event of it.
+def begun(space: Workspace, run: Run, work: Work) -> tuple[Run, Standing]:
+    """Start a command, unless another process does; gives the run with the event of it, and how the command stood.
 
     What the project is as it begins is noted by who starts it, before it does (D40). Raises PATH_ESCAPE, NOT_STARTED.
     """
@@ -234,10 +235,11 @@ def begun(space: Workspace, run: Run, work: Work) -> Run:
             settle.note_visit(space, run, work.entry)
             command_runs.start(order, environment(run.run_id, work.step_id, work.folder))
         lock.remove()
-    run = command_steps.tell_start(space, run, work, command_runs.look(work.folder))
+    standing = command_runs.look(work.folder)
+    run = command_steps.tell_start(space, run, work, standing)
     if run.state["status"] in OVER:  # somebody cancelled it in this moment
         command_steps.stop_open(space, run)
-    return run
+    return run, standing
 
 
 def _order(space: Workspace, run: Run, work: Work) -> command_runs.Order:
