@@ -264,7 +264,7 @@ class Driver:
         self._account.note(watch)
         why = ""
         try:
-            why = self._follow(worker, watch)
+            why = self._follow(worker, watch, was)
         finally:
             killed = self._end(worker, watch, why)
         return self._judged(worker, watch, why, killed)
@@ -286,10 +286,13 @@ class Driver:
             why = f"it must be on PATH; {self._dialect.INSTALL}"
             raise LoomError("NO_ASSISTANT", what, why=why, hint=hint, exit_code=EXIT_FINDINGS) from error
 
-    def _follow(self, worker: Worker, watch: Watch) -> str:
-        """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text."""
+    def _follow(self, worker: Worker, watch: Watch, was: Stand) -> str:
+        """Watch the assistant until its process has ended; gives what it is to be ended for, or an empty text.
+
+        was: how the run stood before it began. Who asks while no visit is open means the one that is opened next.
+        """
         limits = self._limits_of_turn()
-        looked, place = 0.0, None
+        looked, place = 0.0, was.place[:3]
         while worker.lives() or worker.is_open:
             now = time.monotonic()
             why, wait = watch.due(limits, now)
@@ -312,7 +315,7 @@ class Driver:
                 if stand.status == "cancelled":  # nothing that it still does could be kept
                     return "cancelled"
                 at = stand.place[:3]
-                place = place if place and asked == STEP else at
+                place = place if place[1] and asked == STEP else at
                 if asked == NOW or at != place:
                     return self.asked.what_for()
         return ""
