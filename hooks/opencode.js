@@ -87,7 +87,7 @@ function partFor(message, text, metadata) {
 
 // What fails here leaves the host's turn as it is, and is said in the host's log.
 function complain(client, name, error) {
-  const message = `${name}: ${error?.stack ?? error}`
+  const message = `Loom's plugin failed in ${name}: ${error?.stack ?? error}`
   try {
     client.app.log({ body: { service: "loom", level: "error", message } }).catch(() => {})
   } catch {}

@@ -197,7 +197,7 @@ def test_a_summary_that_cannot_be_kept_does_not_silence_the_next_prompts(tmp_pat
     told = here.play(COMPACTING, COMPACTED, prompt("go on"), messages=[odd, *SUMMARISED[1:]])
     assert here.events()[-1]["hook_event_name"] == "UserPromptSubmit"
     (said,) = [request["body"]["message"] for name, request in told["asked"] if name == "log"]
-    assert said.startswith("compaction: TypeError")
+    assert said.startswith("Loom's plugin failed in compaction: TypeError")
 
 
 def test_a_prompt_says_that_the_start_gave_its_text_in_it(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_whatever_the_host_answers_the_turn_goes_on(tmp_path: Path, answer: obje
     told = here.play(*calls, BEFORE, ["command.execute.before", {}, {}], ["event", {"event": {}}], messages=answer)
     assert len(told["outputs"]) == 7
     said = [request["body"]["message"] for name, request in told["asked"] if name == "log"]
-    assert any(one.startswith("command.execute.before: TypeError") for one in said)
+    assert any("failed in command.execute.before: TypeError" in one for one in said)
 
 
 def test_a_hook_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
