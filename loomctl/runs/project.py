@@ -191,10 +191,6 @@ class Conversation:
     def starts(self) -> None:
         """Be told that a session's start is answered now, which the host may write down later."""
 
-    def is_starting(self) -> bool:
-        """Tell whether a start is being answered beside a prompt, where the host's event does not say it."""
-        return False
-
     def is_planning(self) -> bool:
         """Tell whether its assistant plans and does nothing yet, where the host's event does not say it."""
         return False

@@ -55,16 +55,6 @@ def test_what_a_start_gave_is_given_again_at_a_resume(copilot: Copilot) -> None:
         assert first(copilot.tell("go on", session=turn.session_id)).seen().count(SENTENCE) == 1
 
 
-def test_a_resume_after_a_compaction_is_given_everything_once(copilot: Copilot) -> None:
-    """The host asks the start and the prompt side by side: neither sees what the other gives."""
-    turn = begun(copilot)
-    with copilot.open(turn.session_id) as talk:
-        talk.say("go on")
-        talk.compact()
-    with copilot.open(turn.session_id) as talk:
-        assert [first(talk.say("go on")).seen().count(SENTENCE) for _ in range(2)] == [1, 1]
-
-
 def test_an_assistant_in_anothers_shell_is_itself(copilot: Copilot, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the outer one's shell hands on says nothing of the inner one's hooks."""
     begun(copilot)

@@ -148,20 +148,6 @@ def test_what_a_start_gave_is_gone_with_a_resume(tmp_path: Path) -> None:
     assert seen.holds(marks) == set()
 
 
-def test_a_prompt_that_comes_with_a_start_leaves_the_context_to_it(tmp_path: Path) -> None:
-    """The host calls both hooks at once. A start that was answered shows what it gave; a later compaction takes it."""
-    asked: tuple[str, str, Json] = ("hook.start", "", {"hookType": "sessionStart"})
-    given: tuple[str, str, Json] = ("hook.end", "", {"hookType": "sessionStart", "success": True})
-    compacts: tuple[str, str, Json] = ("session.compaction_start", "", {})
-    says: tuple[str, str, Json] = ("user.message", "", {"content": "go on", "messageId": "m"})
-    prompts: tuple[str, str, Json] = ("hook.start", "", {"hookType": "userPromptSubmitted"})
-
-    assert told(tmp_path, compacts, asked, prompts).is_starting()
-    for lines in ([asked, given], [asked, compacts], [asked, says], [says], []):
-        assert not told(tmp_path, *lines, prompts).is_starting()
-    assert not copilot.Transcript(None).is_starting()
-
-
 def test_a_turn_keeps_its_key_through_its_stops(tmp_path: Path) -> None:
     """Each reason of a Stop is a prompt of its own to the host; the messages name the one that began it all."""
     seen = transcript(tmp_path, name="stops.jsonl")

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from loomctl.runs.project import Conversation
 
 _SOURCES = {"new": "startup"}
-# What came before it is what a compaction takes; what takes nothing; that a start is asked, and what it gave; that a
-# turn ends.
-_BEGUN, _FAILED, _ASKED, _STARTS, _STOPS = "compaction begun", "compaction failed", "asked", "started", "stops"
+# What came before it is what a compaction takes; what takes nothing; what a start gave; that a turn ends.
+_BEGUN, _FAILED, _STARTS, _STOPS = "compaction begun", "compaction failed", "started", "stops"
 # That subagents begin and end, that none of those before lives, what its user wants of it.
 _WORKS, _ENDS, _ANEW, _MODE, _USED = "works", "ends", "anew", "mode", "used"
 _TOKENS = {
@@ -48,7 +47,6 @@ _PLAIN = {
     "tool.execution_complete": (GIVEN, "result", "content"), "skill.invoked": (GIVEN, "content"),
     "session.mode_changed": (_MODE, "newMode"),
 }  # fmt: skip
-_HOOKS = {"sessionStart": _ASKED, "agentStop": _STOPS}
 _AGENTS = {"subagent.started": _WORKS, "subagent.completed": _ENDS, "subagent.failed": _ENDS}
 _TOO_LARGE, _SAVED, _PREVIEW = "Output too large to read at once (", ". Saved to: ", "\n\nPreview (first 500 chars):\n"
 _OUTPUT = "-copilot-tool-output-"
@@ -118,13 +116,6 @@ class Transcript(Written):
         """Know that a start is answered now, before the host has written down that it resumed."""
         self._starts = True
 
-    def is_starting(self) -> bool:
-        """Tell whether a start is being answered beside the prompt that comes now: the host asks both at once.
-
-        One that was answered shows what it gave.
-        """
-        return self._newest((_ASKED, _STARTS, PROMPT, _BEGUN, BOUNDARY))[1].kind == _ASKED
-
     def kept_at(self, session_id: str) -> str | None:
         """Give where the host keeps a session's events."""
         return _kept_at(session_id) or None
@@ -149,7 +140,7 @@ class Transcript(Written):
         elif kind == "hook.end" and text_of(data, "hookType") == "sessionStart":
             yield Passage(_STARTS, at, text_of(data, "output", "additionalContext"))
         elif kind == "hook.start":
-            yield from [Passage(of, at)] if (of := _HOOKS.get(text_of(data, "hookType"))) else []
+            yield from [Passage(_STOPS, at)] if text_of(data, "hookType") == "agentStop" else []
         elif kind in _PLAIN:
             of, *at_keys = _PLAIN[kind]
             yield Passage(of, at, text_of(data, *at_keys))

@@ -1,8 +1,7 @@
 """OpenCode: what the bundle's plugin sends and takes (`hooks/opencode.js`), and conversations in its database (1.18).
 
-The plugin sends the protocol's events, and with a prompt `begun` where the session's start gives its text in the same
-message. A turn's key is the id of the message with which its user began it. What a compaction keeps is the message that
-asks for the summary, the summary, and the latest turns from `tail_start_id` on.
+The plugin sends the protocol's events. A turn's key is the id of the message with which its user began it. What a
+compaction keeps is the message that asks for the summary, the summary, and the latest turns from `tail_start_id` on.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts.protocol import stop
 
         attempt([], lambda: stop.note_notice(space, event))
-    given = _primed_again(space, event) or _restored(space, event, conversation, session_id)
+    given = _primed_again(space, event) or _restored(space, conversation, session_id)
     if not given:
         told, line = _put_back(space, conversation, session_id), ""
         if not told:
@@ -294,7 +294,7 @@ def _put_back(space: Workspace, conversation: Conversation, session_id: str) -> 
     return survive.put_back(space, prime_run.hook_budget(space, room=asking.host().room), "UserPromptSubmit")
 
 
-def _restored(space: Workspace, event: dict[str, Any], conversation: Conversation, session_id: str) -> str | None:
+def _restored(space: Workspace, conversation: Conversation, session_id: str) -> str | None:
     before = space.local.primed(session_id)
     run_id = before.get("run_id")
     if not isinstance(run_id, str):
@@ -319,8 +319,6 @@ def _restored(space: Workspace, event: dict[str, Any], conversation: Conversatio
         return None
     if not found.may_write and space.local.live_sessions(run_id, but=session_id, conversing=True):
         return None
-    if event.get("begun") is True or conversation.is_starting():
-        return None  # what a start gives with this prompt, the conversation shows later
     known = before.get("restores")
     tried = known.get(boundary, 0) if isinstance(known, dict) else 0
     if type(tried) is not int or tried >= _MOST_TRIES:

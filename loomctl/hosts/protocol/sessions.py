@@ -47,7 +47,6 @@ def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | Non
     """
     from loomctl.runs import find, leases
     from loomctl.runs.machine import run_notes
-    from loomctl.workflows import triggers
 
     source = text(event, "source")[:80] or "startup"
     session_id = space.caller.session_id
@@ -76,8 +75,7 @@ def start(space: Workspace, event: dict[str, Any], room: int = 0) -> Given | Non
         if holders:
             run = space.store.read(run_id)
             return _beside(space, run, holders, space.store.held(run_id, run.state))
-        started = triggers.session_start(source)
-        return prime(space, run_id, started, notes, may_write=False, begun=source, room=room)
+        return prime(space, run_id, _facts(space, run_id, source), notes, may_write=False, begun=source, room=room)
     environment = leases.surroundings(space) if source != "compact" else {}
     path = text(event, "transcript_path") or None
     given = enter_and_prime(space, run_id, source, environment, text(before, "compacting"), path, notes, room)
@@ -172,7 +170,6 @@ def enter_and_prime(
     """
     from loomctl.priming import memory_of_session, prime_run
     from loomctl.runs import leases
-    from loomctl.workflows import triggers
 
     space = leases.entering(space)
     run = space.store.read(run_id)
@@ -196,7 +193,7 @@ def enter_and_prime(
         run = space.store.read(run_id)
     made = list["Slip"]()
     notes += prime_run.newer_writer(run.state)
-    budget, started = _budget(space, room=room), triggers.session_start(source)
+    budget, started = _budget(space, room=room), _facts(space, run_id, source)
 
     def change(state: State) -> tuple[State, list[Happening]]:
         state, came = enter(state)
@@ -215,6 +212,20 @@ def enter_and_prime(
     state = run.state if after is None else after
     attempt(notes, lambda: leases.note_stage(space, state, transcript_path=transcript_path, told=bool(made[0].text)))
     return _deliver(space, made[0], notes, source)
+
+
+def _facts(space: Workspace, run_id: str, source: str) -> Event:
+    """Give what a start makes happen.
+
+    One that resumes a conversation in which a compaction left nothing of Loom's is the first to see that.
+    """
+    from loomctl.priming import memory_of_session
+    from loomctl.workflows import triggers
+
+    was_primed = source == "resume" and space.local.primed(space.caller.session_id).get("run_id") == run_id
+    if was_primed and not memory_of_session.held(space, run_id).any_slip:
+        source = "compact" if space.caller.conversation.boundary() is not None else source
+    return triggers.session_start(source)
 
 
 def _with_owed(event: Event, state: State) -> Event:
