@@ -288,7 +288,7 @@ async function server({ client, directory }) {
       if (own) return
       await renewal(session)
       const given = session.begun ? {} : await begin(session)
-      const told = { prompt: written({ parts }), prompt_id: session.turn, ...(given.text ? { begun: true } : {}) }
+      const told = { prompt: written({ parts }), prompt_id: session.turn }
       const also = await hook(session, "user-prompt-submit", "UserPromptSubmit", told)
       for (const { text } of [given, also]) {
         if (text) parts.push(partFor({ info: message, parts }, text, "given"))

@@ -51,7 +51,8 @@ class Host(NamedTuple):
     what is told with a tool's result; printed: UTF-8 bytes of a command's output that reach the model.
     counts_on: whether a tool's call between two blocked stops makes no new row of them. mend: what a user does where
     its hooks are not called.
-    starts: whether it tells of a session's start; else a session's first prompt is its start.
+    starts: whether it tells of a session's start; else a session's first prompt is its start. shows_starts: whether its
+    conversation shows what a start gave as the hook of the next prompt is called.
     asks: whether it asks its user about a call where a hook says so (D68). sandbox: the first process in the sandbox
     of one that shuts what its assistant runs out of the user's own folders; the launcher knows, too. cannot: the
     promises that do not hold there, as the tests name them, each with its reason.
@@ -81,6 +82,7 @@ class Host(NamedTuple):
     asks: bool = False
     sandbox: str = ""
     starts: bool = True
+    shows_starts: bool = True
     cannot: tuple[tuple[str, str], ...] = ()
     clears: bool = True
     names_subagents: bool = False

@@ -61,6 +61,7 @@ COPILOT = Host(
     counts_on=True,
     asks=True,
     clears=False,
+    shows_starts=False,  # it asks both hooks side by side
     names_subagents=True,
     primes_at=("post-tool-use", "user-prompt-submit"),  # its compaction goes on beside the turn, and tells no end
     mend="look into the newest file of ~/.copilot/logs for an invalid hooks file",
@@ -82,6 +83,7 @@ OPENCODE = Host(
     mend="loomctl plugin install opencode, and start it again",
     repeats=False,
     shared=True,
+    shows_starts=False,  # it stands in the message of the prompt
 )
 GEMINI = Host(
     "gemini",

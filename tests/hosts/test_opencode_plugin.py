@@ -200,12 +200,6 @@ def test_a_summary_that_cannot_be_kept_does_not_silence_the_next_prompts(tmp_pat
     assert said.startswith("Loom's plugin failed in compaction: TypeError")
 
 
-def test_a_prompt_says_that_the_start_gave_its_text_in_it(tmp_path: Path) -> None:
-    here = bundle(tmp_path, says(text="the context"))
-    here.play(prompt("hello"), prompt("go on"))
-    assert [event.get("begun") for event in here.events()] == [None, True, None]
-
-
 def test_a_subagent_gets_nothing_and_its_calls_are_its_main_sessions(tmp_path: Path) -> None:
     here = bundle(tmp_path, says(text="the context"))
     asks, before, idle = (json.loads(json.dumps(one).replace(S, CHILD)) for one in (prompt("look"), BEFORE, IDLE))

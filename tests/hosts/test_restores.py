@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from loomctl.hosts import asking, table
-from tests.helpers.scenes import MAIN, SESSION, Json, Scene, run
+from loomctl.kit import clock
+from tests.helpers.scenes import MAIN, SESSION, Json, Scene, artifact, run
 
 HOST = table.COPILOT
 ENVIRON = {asking.NAMED: HOST.name, "COPILOT_PROJECT_DIR": ""}
@@ -157,3 +158,37 @@ def test_a_turn_that_ends_before_a_call_leaves_it_to_the_prompt(beside: Scene) -
     assert beside.hook("stop", environ=ENVIRON).code == 0
     assert f"the run {beside.handle}" in prompt(beside)
     assert not note(beside).exists()
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_prompt_leaves_to_a_start_what_that_gives_with_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, noted: bool
+) -> None:
+    """The host asks both at once, of a conversation that a compaction has emptied; also what that alone brings back."""
+    monkeypatch.setenv("COPILOT_HOME", str(scene.root / "host"))
+    scene.write("a.md", "at any start\n")
+    scene.write("b.md", "after a compaction\n")
+    scene.workflow([artifact("a", "a.md"), artifact("b", "b.md", reload_triggers=["compaction_detected"])])
+    scene.begin()
+    assert scene.hook("session-start", source="new", environ=ENVIRON).code == 0
+    if noted:
+        compact(scene, "manual")
+    over = {"success": True, "outcome": "applied", "summaryContent": "A short text."}
+    writes(scene, ("session.compaction_start", {}), ("session.compaction_complete", over), ("session.resume", {}))
+    texts = ("at any start", "after a compaction")
+
+    def given(word: str, **told: str) -> list[bool]:
+        answer = scene.hook(word, environ=ENVIRON, **told).stdout
+        return [text in answer for text in texts]
+
+    assert given("session-start", source="resume") == [True, True]
+    assert given("user-prompt-submit", prompt="go on") == [False, False]
+    assert given("user-prompt-submit", prompt="go on") == [True, True]  # of the start nothing can be seen
+
+
+def writes(scene: Scene, *lines: tuple[str, Json]) -> None:
+    place = scene.root / "host/session-state" / SESSION / "events.jsonl"
+    place.parent.mkdir(parents=True)
+    now = clock.now()
+    raw = [{"type": kind, "timestamp": now, "data": data} for kind, data in lines]
+    place.write_text("".join(json.dumps(one) + "\n" for one in raw), encoding="utf-8")

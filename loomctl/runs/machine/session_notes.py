@@ -12,12 +12,14 @@ times with (D80): a line for each, `+` and the absolute path, or `-` for one tha
 older than the reading of them, so that what is newer may have changed since. Who looks takes it away first. `.unsure`
 beside it says that a compaction may have taken what the session was given; then each prompt starts Python.
 `.compacted` says that one has begun, or is over, and no start will follow it: whoever removes that file primes, and
-leaves it with a word in it while what was given still has to be looked for.
+leaves it with a word in it while what was given still has to be looked for. `.starting` says that a start is being
+answered whose text comes with the next prompt, and that the conversation does not show it yet.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from loomctl.kit import digests, files
 from loomctl.kit.errors import LoomError
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-_OWED, _GIVEN, _WATCH, _UNSURE, _COMPACTED = ".json", ".given", ".watch", ".unsure", ".compacted"
-_FOLDERS = {_OWED: "owed", _GIVEN: "owed", _WATCH: "primed", _UNSURE: "primed", _COMPACTED: "primed"}
+_OWED, _GIVEN, _WATCH, _UNSURE = ".json", ".given", ".watch", ".unsure"
+_COMPACTED, _STARTING = ".compacted", ".starting"
+_FOLDERS = {
+    _OWED: "owed", _GIVEN: "owed", _WATCH: "primed", _UNSURE: "primed", _COMPACTED: "primed", _STARTING: "primed",
+}  # fmt: skip
+_LONGEST_START = 15.0  # seconds; hosts end a start's hook after 10
 _LARGEST = 1 << 20
 TEXTS = "given"
 MOST_TEXTS = 200  # files that are kept; the oldest go first
@@ -260,8 +266,9 @@ GIVEN_THEN = "given"
 def note_compacted(local: str, session_id: str, word: str = "") -> None:
     """Note that a session must be primed at its next event that can be. Raises OSError and UNSAFE_LINK.
 
-    word: GIVEN_THEN where it was, and is to be looked for.
+    word: GIVEN_THEN where it was, and is to be looked for. What a start gave before may be gone.
     """
+    claim_starting(local, session_id)
     _write(local, _path(local, session_id, _COMPACTED), word.encode())
 
 
@@ -276,3 +283,22 @@ def claim_compacted(local: str, session_id: str) -> str | None:
     except (OSError, LoomError):
         return None
     return word.decode("utf-8", "replace")
+
+
+# ---- A start whose text comes with a prompt.
+
+
+def note_starting(local: str, session_id: str) -> None:
+    """Note that a start is being answered. Raises OSError and UNSAFE_LINK."""
+    _write(local, _path(local, session_id, _STARTING), b"")
+
+
+def claim_starting(local: str, session_id: str) -> bool:
+    """Take that note away; tells whether it was there, and is not from a start of long ago."""
+    path = _path(local, session_id, _STARTING)
+    try:
+        age = time.time() - os.lstat(path).st_mtime
+        _remove(local, path)
+    except OSError:
+        return False
+    return age < _LONGEST_START
