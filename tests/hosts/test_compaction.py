@@ -530,3 +530,24 @@ def test_what_was_given_and_cannot_be_recorded_yet_is_pending(begun: Scene, monk
     survive.put_back(begun.space(), Budget(9500, utf16_units), "PostToolUse")
     code, document, _, _ = survived(begun)
     assert (code, document["compactions"][-1]["pending"]) == (1, LOST[:1])
+
+
+def test_a_resume_sees_a_compaction_that_left_nothing_of_looms(scene: Scene, tmp_path: Path) -> None:
+    """Nobody told of it, for Loom was off, or its hooks were."""
+    scene.write("a.md", "at any start\n")
+    scene.write("b.md", "after a compaction\n")
+    scene.workflow([artifact("a", "a.md"), artifact("b", "b.md", reload_triggers=["compaction_detected"])])
+    scene.begin()
+    file = TranscriptFile(tmp_path / "session.jsonl")
+
+    def given(source: str) -> list[bool]:
+        told = scene.hook("session-start", source=source, transcript_path=str(file.path)).json
+        text = told["hookSpecificOutput"]["additionalContext"]
+        file.hook_text(text)
+        return [words in text for words in ("at any start", "after a compaction")]
+
+    assert given("startup") == [True, False]
+    file.compacts()
+    assert given("resume") == [True, True]
+    ended = scene.hook("user-prompt-submit", prompt="go on", transcript_path=str(file.path))
+    assert "at any start" not in ended.stdout
