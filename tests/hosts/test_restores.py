@@ -192,3 +192,10 @@ def writes(scene: Scene, *lines: tuple[str, Json]) -> None:
     now = clock.now()
     raw = [{"type": kind, "timestamp": now, "data": data} for kind, data in lines]
     place.write_text("".join(json.dumps(one) + "\n" for one in raw), encoding="utf-8")
+
+
+def test_a_start_where_no_run_was_primed_leaves_no_file(scene: Scene) -> None:
+    scene.workflow()
+    before = sorted(scene.root.rglob("*"))
+    assert scene.hook("session-start", source="new", environ=ENVIRON).code == 0
+    assert sorted(scene.root.rglob("*")) == before

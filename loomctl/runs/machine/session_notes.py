@@ -289,8 +289,10 @@ def claim_compacted(local: str, session_id: str) -> str | None:
 
 
 def note_starting(local: str, session_id: str) -> None:
-    """Note that a start is being answered. Raises OSError and UNSAFE_LINK."""
-    _write(local, _path(local, session_id, _STARTING), b"")
+    """Note that a start is being answered, where one ever gave something. Raises OSError and UNSAFE_LINK."""
+    path = _path(local, session_id, _STARTING)
+    if os.path.isdir(os.path.dirname(path)):
+        _write(local, path, b"")
 
 
 def claim_starting(local: str, session_id: str) -> bool:
