@@ -127,13 +127,15 @@ def _session_start(space: Workspace, event: dict[str, Any]) -> Given:
         attempt([], lambda: session_notes.doubt(space.store.local, session_id))
         if asking.host().primes_at:  # what the start gives, no later event need give again
             session_notes.claim_compacted(space.store.local, session_id)
+        if not asking.host().shows_starts:  # the prompt that comes with it leaves all to it
+            attempt([], lambda: session_notes.note_starting(space.store.local, session_id))
     space.caller.conversation.starts()
     _keep_start(space, "")
-    _note_starting(space)
     given = sessions.start(space, event) or sessions.Given("", "")
-    if given.slip is None or not given.slip.id:
-        _note_starting(space, is_over=True)
-    _keep_start(space, given.slip.id if given.slip is not None else "")
+    slip_id = given.slip.id if given.slip is not None else ""
+    if session_id is not None and not slip_id:
+        session_notes.claim_starting(space.store.local, session_id)
+    _keep_start(space, slip_id)
     if not asking.host().starts:  # else a prompt follows, or a tool's result
         given = _and(given, *events.user_said(space, "start", before=given.text))
     unsafe = machine.unsafe_folders()
@@ -165,19 +167,6 @@ def _keep_start(space: Workspace, slip_id: str) -> None:
         from loomctl.priming import memory_of_session
 
         attempt([], lambda: memory_of_session.keep_start(space, slip_id))
-
-
-def _note_starting(space: Workspace, *, is_over: bool = False) -> bool:
-    """Leave to a start what the prompt that comes with it would give; tells whether one was there to be over."""
-    session_id = space.caller.session_id
-    if asking.host().shows_starts or session_id is None:
-        return False
-    from loomctl.runs.machine import session_notes
-
-    if is_over:
-        return session_notes.claim_starting(space.store.local, session_id)
-    attempt([], lambda: session_notes.note_starting(space.store.local, session_id))
-    return True
 
 
 def _pre_compact(space: Workspace, event: dict[str, Any]) -> str | None:
@@ -270,7 +259,9 @@ def _user_prompt_submit(space: Workspace, event: dict[str, Any]) -> str | None:
         from loomctl.hosts.protocol import stop
 
         attempt([], lambda: stop.note_notice(space, event))
-    comes_with_a_start = _note_starting(space, is_over=True)
+    from loomctl.runs.machine import session_notes
+
+    comes_with_a_start = session_notes.claim_starting(space.store.local, session_id)
     given = None if comes_with_a_start else _primed_again(space, event) or _restored(space, conversation, session_id)
     if not given:
         told, line = _put_back(space, conversation, session_id), ""
