@@ -223,8 +223,9 @@ def _facts(space: Workspace, run_id: str, source: str) -> Event:
     from loomctl.workflows import triggers
 
     was_primed = source == "resume" and space.local.primed(space.caller.session_id).get("run_id") == run_id
-    if was_primed and not memory_of_session.held(space, run_id).any_slip:
-        source = "compact" if space.caller.conversation.boundary() is not None else source
+    was_compacted = was_primed and space.caller.conversation.boundary() is not None
+    if was_compacted and not memory_of_session.held(space, run_id).any_slip:  # it looks behind the boundary alone
+        source = "compact"
     return triggers.session_start(source)
 
 
