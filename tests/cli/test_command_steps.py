@@ -78,9 +78,10 @@ def test_a_failed_command_is_tried_again_as_a_new_visit(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_timeout_fails_the_step(scene: Scene) -> None:
-    begin(scene, {"run": "sleep 600", "timeout": 0.5})
-    assert scene.loomctl("next", "--json").json["ran"][0]["reason"] == "timed out after 0.5 s"
-    assert status(scene, "001-build.c1@1")["command"]["timed_out"] is True
+    begin(scene, {"run": "echo before; sleep 600", "timeout": 2.5})
+    assert scene.loomctl("next", "--json").json["ran"][0]["reason"] == "timed out after 2.5 s"
+    command = status(scene, "001-build.c1@1")["command"]
+    assert (command["timed_out"], blob(scene, command["output"])) == (True, "before\n")
 
 
 @pytest.mark.slow

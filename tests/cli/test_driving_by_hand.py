@@ -131,6 +131,7 @@ def test_what_fails_or_hangs_ends_at_its_limits_and_leaves_nothing(
     told = hand.drive(script, "--silence", silence, "--max-time", "9s", code=9)
     assert said in told
     assert said in hand.turns()[-1]["why"]
+    assert hand.turns()[-1]["seconds"] < 1 + 15
     assert not [one for one in psutil.process_iter(["cmdline"]) if "6161" in (one.info["cmdline"] or ())]
     assert hand.scene.state["lease"]["session_id"] is None
 

@@ -187,7 +187,9 @@ def test_what_hangs_is_ended_with_all_that_it_started(drive: Drive, what: str) -
     assert "nothing was heard" in said
     assert not drive.codex.living(marker)
     assert not drive.codex.living("codex")
-    assert drive.events("turn.ended")[0]["properties"]["class"] == "infra"
+    turn = drive.events("turn.ended")[0]["properties"]
+    assert turn["class"] == "infra"
+    assert turn["seconds"] < 3 + LATE
 
 
 def test_in_another_worktree_its_sandbox_lets_loom_write_to_the_project_it_shares(drive: Drive) -> None:
